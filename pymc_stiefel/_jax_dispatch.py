@@ -1,0 +1,50 @@
+"""The Ops for PyTensor's JAX backend, differentiable by JAX itself (numpyro and blackjax do that)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from pytensor.link.jax.dispatch import jax_funcify
+
+from pymc_stiefel.ops import CheckedProjection, Polar, PolarPullback
+
+
+def _signed_svd(Z, special):
+    U, s, Vt = jnp.linalg.svd(Z, full_matrices=False)
+    if special:
+        sign = jnp.sign(jnp.linalg.det(U @ Vt))
+        U, s = U.at[:, -1].multiply(sign), s.at[-1].multiply(sign)
+    return U, s, Vt
+
+
+def _polar_pullback(Z, G, special):
+    n, p = Z.shape
+    U, s, Vt = _signed_svd(Z, special)
+    GV = G @ Vt.T
+    UtG = U.T @ GV
+    sums = jnp.where(jnp.eye(p, dtype=bool), 1.0, s[:, None] + s[None, :])
+    moved = U @ ((UtG - UtG.T) / sums)
+    if n > p:
+        moved = moved + (GV - U @ UtG) / s
+    return moved @ Vt
+
+
+def _make_polar(special):
+    @jax.custom_vjp
+    def polar(Z):
+        U, _, Vt = _signed_svd(Z, special)
+        return U @ Vt
+
+    polar.defvjp(lambda Z: (polar(Z), Z), lambda Z, G: (_polar_pullback(Z, G, special),))
+    return polar
+
+
+@jax_funcify.register(Polar)
+@jax_funcify.register(CheckedProjection)  # JAX cannot raise on values: the projection alone
+def _funcify_polar(op, **kwargs):
+    return _make_polar(op.special)
+
+
+@jax_funcify.register(PolarPullback)
+def _funcify_polar_pullback(op, **kwargs):
+    return lambda Z, G: _polar_pullback(Z, G, op.special)

@@ -1,0 +1,132 @@
+"""Compiled versions of the Ops for PyTensor's numba backend, without object mode."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from pytensor.link.numba.dispatch import basic as numba_basic
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+
+from pymc_stiefel.ops import (
+    ALREADY_ORTHONORMAL,
+    CheckedProjection,
+    Polar,
+    PolarPullback,
+    StiefelRV,
+    manifold_tolerance,
+)
+
+_CACHE_VERSION = 1
+
+
+@numba.njit(cache=True)
+def _orthogonality_error(Z):
+    n, p = Z.shape
+    worst = 0.0
+    for i in range(p):
+        for j in range(i + 1):
+            dot = -1.0 if i == j else 0.0
+            for k in range(n):
+                dot += Z[k, i] * Z[k, j]
+            worst = max(worst, abs(dot))
+    return worst
+
+
+@numba.njit(cache=True)
+def _signed_svd(Z, special):
+    # numba's svd raises on non-finite input, so callers look first
+    U, s, Vt = np.linalg.svd(Z, False)
+    if special and np.linalg.det(U) * np.linalg.det(Vt) < 0:
+        U[:, -1] = -U[:, -1]
+        s[-1] = -s[-1]
+    return U, s, Vt
+
+
+@numba.njit(cache=True)
+def polar_kernel(Z, special):
+    """The polar factor of a float64 matrix, see ``ops.polar_numpy``."""
+    if not np.all(np.isfinite(Z)):
+        return np.full(Z.shape, np.nan)
+    if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
+        return Z.copy()
+    U, _, Vt = _signed_svd(Z, special)
+    return U @ Vt
+
+
+@numba.njit(cache=True)
+def polar_pullback_kernel(Z, G, special):
+    """``geometry.polar_pullback`` or ``geometry.rotation_pullback`` of float64 matrices."""
+    n, p = Z.shape
+    if not np.all(np.isfinite(Z)):
+        return np.full(Z.shape, np.nan)
+    U, s, Vt = _signed_svd(Z, special)
+    GV = G @ np.ascontiguousarray(Vt.T)
+    UtG = np.ascontiguousarray(U.T) @ GV
+    along = np.zeros((p, p))
+    for i in range(p):
+        for j in range(p):
+            if i != j:
+                along[i, j] = (UtG[i, j] - UtG[j, i]) / (s[i] + s[j])
+    U = np.ascontiguousarray(U)
+    moved = U @ along
+    if n > p:
+        moved += (GV - U @ UtG) / s
+    return moved @ np.ascontiguousarray(Vt)
+
+
+@register_funcify_default_op_cache_key(Polar)
+def _funcify_polar(op, node=None, **kwargs):
+    special, dtype = op.special, np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def polar(Z):
+        return polar_kernel(np.ascontiguousarray(Z).astype(np.float64), special).astype(dtype)
+
+    return polar, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(PolarPullback)
+def _funcify_polar_pullback(op, node=None, **kwargs):
+    special, dtype = op.special, np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def polar_pullback(Z, G):
+        Z64, G64 = np.ascontiguousarray(Z).astype(np.float64), np.ascontiguousarray(G).astype(np.float64)
+        return polar_pullback_kernel(Z64, G64, special).astype(dtype)
+
+    return polar_pullback, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(CheckedProjection)
+def _funcify_checked_projection(op, node=None, **kwargs):
+    special, dtype = op.special, np.dtype(node.outputs[0].dtype)
+    tolerance = manifold_tolerance(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def checked_projection(X):
+        X64 = np.ascontiguousarray(X).astype(np.float64)
+        if not _orthogonality_error(X64) <= tolerance:
+            raise ValueError("the initial value is not orthonormal; project it with pymc_stiefel.geometry.polar")
+        if special and np.linalg.det(X64) < 0:
+            raise ValueError("the initial value has determinant -1, a rotation has +1; flip the sign of one column")
+        return polar_kernel(X64, special).astype(dtype)
+
+    return checked_projection, _CACHE_VERSION
+
+
+@numba_core_rv_funcify.register(StiefelRV)
+def _funcify_random_variable(op, node):
+    """Exact draws are NumPy code, called back from compiled code: a matrix at a time, once per draw."""
+    out_type = numba.float64[::1] if op.vector else numba.float64[:, ::1]
+
+    def draw(rng, params):
+        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=np.float64)
+
+    @numba_basic.numba_njit
+    def random(rng, *params):
+        with numba.objmode(out=out_type):
+            out = draw(rng, params)
+        return out
+
+    return random, None
