@@ -1,8 +1,21 @@
 """Orthogonal matrices as PyMC variables, sampled on the Stiefel manifold."""
 
 from pymc_stiefel import geometry, transforms
+from pymc_stiefel.alignment import align
+from pymc_stiefel.analysis import dispersion, invariants, mean, orthogonality_error, principal_angles, summary
 from pymc_stiefel.distributions import StiefelUniform
 
-__all__ = ["StiefelUniform", "geometry", "transforms"]
+__all__ = [
+    "StiefelUniform",
+    "align",
+    "dispersion",
+    "geometry",
+    "invariants",
+    "mean",
+    "orthogonality_error",
+    "principal_angles",
+    "summary",
+    "transforms",
+]
 
 __version__ = "0.1.0.dev0"
