@@ -73,7 +73,7 @@ def tangent_project(X: Matrix, G: Matrix) -> Matrix:
 def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     """The two parts ``(A, B)`` of a tangent matrix ``r = X A + B``."""
     Xtr = X.T @ r
-    return (Xtr - Xtr.T) / 2, r - X @ Xtr
+    return (Xtr - Xtr.T) / 2, r - X @ Xtr if X.shape[0] > X.shape[1] else np.zeros_like(r)
 
 
 def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
@@ -139,22 +139,21 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 
 
 def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
-    """Symmetric composition of the exact flows of single columns and single pairs, for any metric.
+    """Symmetric composition of the exact flows of single pairs and single columns, for any metric.
 
-    Columns first to last, then pairs, each by ``t/2``; then the same in reverse order.
+    Pairs, then columns, each by ``t/2``; then the same in reverse order.
     """
     p = X.shape[1]
     A, B = split_tangent(X, r)
     X = X.copy()
     pairs = [(i, j) for i in range(p) for j in range(i + 1, p)]
-    for k in range(p):
-        _column_flow(X, A, B, k, c[k] * t / 2)
     for i, j in pairs:
         _pair_flow(X, A, B, i, j, w[i, j] * t / 2)
+    columns = [*range(p), *reversed(range(p))] if X.shape[0] > p else []
+    for k in columns:
+        _column_flow(X, A, B, k, c[k] * t / 2)
     for i, j in reversed(pairs):
         _pair_flow(X, A, B, i, j, w[i, j] * t / 2)
-    for k in reversed(range(p)):
-        _column_flow(X, A, B, k, c[k] * t / 2)
     return X, X @ A + B
 
 

@@ -1,0 +1,215 @@
+"""What tuning learns: the step size by dual averaging, the masses from draws and gradients.
+
+Windows grow geometrically and do not depend on the length of the tuning phase, which PyMC 5 does not tell. At the
+end of a window the masses are estimated from the last two windows. Each estimate uses gradients as well as draws:
+for a Gaussian target the geometric mean of the covariance of draws and the inverse covariance of gradients is exact
+from d + 1 draws on, so that short windows suffice.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from pymc_stiefel.engine.blocks import Layout, Metric, Point
+from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.drifts import SPLITTING
+
+WINDOWS = (10, 20, 35, 55, 80, 115, 165, 235, 335, 450, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
+"""Draws after which the masses are estimated anew. None falls shortly before a customary end of tuning."""
+
+MAX_DENSE = 100
+
+
+@dataclass
+class DualAveraging:
+    """Nesterov's dual averaging of the log step size, as in Hoffman & Gelman (2014)."""
+
+    target: float
+    log_step: float = 0.0
+    log_bar: float = 0.0
+    mu: float = 0.0
+    error: float = 0.0
+    count: int = 1
+
+    def restart(self, eps: float) -> None:
+        self.log_step = self.log_bar = math.log(eps)
+        self.mu = math.log(2.0 * eps)
+        self.error, self.count = 0.0, 1
+
+    def update(self, accept: float) -> None:
+        weight = 1.0 / (self.count + 10.0)
+        self.error = (1.0 - weight) * self.error + weight * (self.target - accept)
+        self.log_step = self.mu - self.error * math.sqrt(self.count) / 0.05
+        forget = self.count**-0.75
+        self.log_bar = forget * self.log_step + (1.0 - forget) * self.log_bar
+        self.count += 1
+
+
+class Moments(NamedTuple):
+    """Sums over the draws of a window. Euclidean parts are Welford means and sums of squares about them."""
+
+    count: np.ndarray
+    column: np.ndarray  # |B_g e_k|^2
+    pair: np.ndarray  # A_g^2
+    draw_mean: np.ndarray
+    draw_square: np.ndarray  # d x d if dense, else d x 1
+    gradient_mean: np.ndarray
+    gradient_square: np.ndarray
+
+
+def make_moments(layout: Layout) -> Moments:
+    d = layout.size - layout.stiefel
+    width = d if d <= MAX_DENSE else 1
+    lengths = (1, int(np.sum(layout.p)), int(np.sum(layout.p**2)))
+    return Moments(
+        *(np.zeros(k) for k in lengths), np.zeros(d), np.zeros((d, width)), np.zeros(d), np.zeros((d, width))
+    )
+
+
+@compiled
+def accumulate(layout, state, moments):
+    """Add the present draw and its gradient to the sums."""
+    moments.count[0] += 1.0
+    count = moments.count[0]
+    for m in range(layout.n.size):
+        n, p, start, skew, column = layout.n[m], layout.p[m], layout.offset[m], layout.skew[m], layout.column[m]
+        for j in range(p):
+            total = 0.0
+            for k in range(start + j * n, start + (j + 1) * n):
+                total += state.gb[k] ** 2
+            moments.column[column + j] += total
+        for k in range(skew, skew + p * p):
+            moments.pair[k] += state.ga[k] ** 2
+    first = layout.stiefel
+    _welford(state.q[first:], count, moments.draw_mean, moments.draw_square)
+    _welford(state.gb[first:], count, moments.gradient_mean, moments.gradient_square)
+
+
+@compiled
+def _welford(x, count, mean, square):
+    d, width = square.shape
+    before = x - mean
+    for i in range(d):
+        mean[i] += before[i] / count
+    for i in range(d):
+        if width == d:
+            for j in range(d):
+                square[i, j] += before[i] * (x[j] - mean[j])
+        else:
+            square[i, 0] += before[i] * (x[i] - mean[i])
+
+
+def merged(first: Moments, second: Moments) -> Moments:
+    """Moments of two windows together."""
+    count = first.count + second.count
+    share = first.count * second.count / np.maximum(count, 1.0)
+
+    def mean(one, two):
+        return (first.count * one + second.count * two) / np.maximum(count, 1.0)
+
+    def square(one, two, one_mean, two_mean):
+        gap = two_mean - one_mean
+        between = np.outer(gap, gap) if one.shape[0] == one.shape[1] else gap[:, None] ** 2
+        return one + two + share * between
+
+    return Moments(
+        count,
+        first.column + second.column,
+        first.pair + second.pair,
+        mean(first.draw_mean, second.draw_mean),
+        square(first.draw_square, second.draw_square, first.draw_mean, second.draw_mean),
+        mean(first.gradient_mean, second.gradient_mean),
+        square(first.gradient_square, second.gradient_square, first.gradient_mean, second.gradient_mean),
+    )
+
+
+def window_of(draw: int) -> int:
+    """Number of the window that the draw ``draw`` (from 0) belongs to."""
+    return bisect_left(WINDOWS, draw + 1)
+
+
+# ---------------------------------------------------------------- masses
+
+
+def first_metric(layout: Layout, state: Point, kind: int, pair: float) -> Metric:
+    """Masses from the size of the gradient at the start."""
+    column = []
+    for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
+        norm = np.linalg.norm(state.gb[start : start + n * p].reshape(p, n), axis=1)
+        column.append(norm / math.sqrt(max(n - p, 1)) + n)
+    columns = np.concatenate(column) if column else np.zeros(0)
+    pairs = 2 * np.abs(state.ga) + np.repeat(layout.n, layout.p**2)
+    variance = 1.0 / np.clip(np.abs(state.gb[layout.stiefel :]), 1e-10, 1e10)
+    covariance = np.diag(variance) if variance.size <= MAX_DENSE else None
+    return _assemble(layout, columns, pairs, variance, covariance, kind, pair)
+
+
+def learnt_metric(layout: Layout, moments: Moments, kind: int, pair: float) -> Metric:
+    """Masses from the moments of a window.
+
+    Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + n``. The mean square of a
+    gradient is the precision of the target in that direction; ``n`` is that of the uniform law, which has no gradient.
+    """
+    count = float(moments.count[0])
+    width = np.repeat(np.maximum(layout.n - layout.p, 1), layout.p)
+    rows = np.repeat(layout.n, layout.p)
+    column = moments.column / count / width + rows
+    pairs = 2.0 * moments.pair / count + np.repeat(layout.n, layout.p**2)
+    draws, gradients = moments.draw_square / (count - 1), moments.gradient_square / (count - 1)
+    if draws.shape[0] == draws.shape[1]:
+        covariance = _geometric_mean(draws, gradients, count)
+        return _assemble(layout, column, pairs, np.diag(covariance).copy(), covariance, kind, pair)
+    variance = np.sqrt(_floored(draws[:, 0]) / _floored(gradients[:, 0]))
+    return _assemble(layout, column, pairs, variance, None, kind, pair)
+
+
+def _floored(variance: np.ndarray) -> np.ndarray:
+    return np.clip(variance, 1e-20, 1e20)
+
+
+def _geometric_mean(draws: np.ndarray, gradients: np.ndarray, count: float) -> np.ndarray:
+    """The matrix geometric mean of cov(draws) and inverse cov(gradients), both shrunk towards their diagonals."""
+    d = draws.shape[0]
+    if d == 0:
+        return draws
+    scale = np.sqrt(np.sqrt(_floored(np.diag(draws)) / _floored(np.diag(gradients))))
+    keep = count / (count + 2.0)
+    draws = _shrunk(draws / np.outer(scale, scale), keep)
+    gradients = _shrunk(gradients * np.outer(scale, scale), keep)
+    # With gradients = L L', the mean is inv(L') (L' draws L)^(1/2) inv(L).
+    factor = np.linalg.cholesky(gradients)
+    values, vectors = np.linalg.eigh(factor.T @ draws @ factor)
+    root = (vectors * np.sqrt(np.maximum(values, 1e-12))) @ vectors.T
+    half = scipy.linalg.solve_triangular(factor, root, lower=True, trans="T")
+    mean = scipy.linalg.solve_triangular(factor, half.T, lower=True, trans="T")
+    return (mean + mean.T) / 2 * np.outer(scale, scale)
+
+
+def _shrunk(matrix: np.ndarray, keep: float) -> np.ndarray:
+    return keep * matrix + (1.0 - keep) * np.diag(np.diag(matrix)) + 1e-10 * np.eye(len(matrix))
+
+
+def _assemble(layout, column, pairs, variance, covariance, kind, pair) -> Metric:
+    """The metric with these precisions; one common scale per matrix for the drifts that take no more."""
+    c, w = 1.0 / column, 1.0 / pairs
+    if kind != SPLITTING:
+        for m, (n, p) in enumerate(zip(layout.n, layout.p, strict=True)):
+            columns = slice(layout.column[m], layout.column[m] + p)
+            block = slice(layout.skew[m], layout.skew[m] + p * p)
+            off_diagonal = pairs[block][~np.eye(p, dtype=bool).ravel()]
+            weights = (p * (n - p), p * (p - 1) // 2)
+            precision = weights[0] * column[columns].mean() + weights[1] * (
+                off_diagonal.mean() if p > 1 else 0.0
+            )
+            c[columns] = max(sum(weights), 1) / precision if precision > 0 else 1.0 / n
+            w[block] = pair * c[columns][0]
+    if covariance is None:
+        empty = np.zeros((0, 0))
+        return Metric(c, w, variance, empty, empty.copy())
+    return Metric(c, w, variance, covariance, np.linalg.cholesky(covariance))

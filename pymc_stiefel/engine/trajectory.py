@@ -1,0 +1,357 @@
+"""From one draw to the next: static and no-U-turn trajectories, and the reflection move.
+
+The no-U-turn trajectory is the multinomial one of Betancourt (2017, arXiv:1701.02434) with the additional
+checks across subtrees that Stan and PyMC make. A stack of finished subtrees, merged as in a binary counter,
+takes the place of recursion. A subtree is U-shaped when a velocity at either end points against the sum of its
+momenta, both taken as ambient matrices: with the embedded metric that sum is the chord between the ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_stiefel.engine.blocks import (
+    Layout,
+    Point,
+    axpy,
+    copy_into,
+    copy_point,
+    dot,
+    make_point,
+    reorthonormalise,
+    velocity_into,
+)
+from pymc_stiefel.engine.compiling import compiled, inner, uniform
+from pymc_stiefel.engine.drifts import scratch_size
+from pymc_stiefel.engine.integrator import draw_momentum, evaluate, leapfrog
+
+MAX_ENERGY_ERROR = 1000.0
+
+# What a trajectory reports, by place in the vector of statistics.
+STATISTICS = (
+    "depth",
+    "tree_size",
+    "mean_tree_accept",
+    "diverging",
+    "energy",
+    "energy_error",
+    "max_energy_error",
+    "model_logp",
+    "index_in_trajectory",
+    "reached_max_treedepth",
+    "orthogonality_error",
+    "reflected",
+)
+(
+    DEPTH,
+    TREE_SIZE,
+    ACCEPT,
+    DIVERGING,
+    ENERGY,
+    ENERGY_ERROR,
+    MAX_ENERGY,
+    LOGP,
+    INDEX,
+    REACHED,
+    ORTHOGONALITY,
+    REFLECTED,
+) = range(len(STATISTICS))
+
+
+class Subtrees(NamedTuple):
+    """Summaries of subtrees, one row each: what merging and choosing a proposal need."""
+
+    rho: np.ndarray  # sum of momenta
+    r_first: np.ndarray
+    v_first: np.ndarray
+    r_last: np.ndarray
+    v_last: np.ndarray
+    q: np.ndarray  # the proposal: state, split gradient, (log density, energy, index)
+    ga: np.ndarray
+    gb: np.ndarray
+    chosen: np.ndarray
+    log_weight: np.ndarray
+
+
+class Workspace(NamedTuple):
+    """All memory a draw needs."""
+
+    left: Point
+    right: Point
+    trees: Subtrees
+    r: np.ndarray
+    v: np.ndarray
+    scratch: np.ndarray
+
+
+def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
+    rows = max_treedepth + 2
+    d, skew = layout.size, int(np.sum(layout.p**2))
+    largest = max([scratch_size(n, p) for n, p in zip(layout.n, layout.p, strict=True)], default=0)
+    trees = Subtrees(
+        *(np.zeros((rows, d)) for _ in range(6)),
+        np.zeros((rows, skew)),
+        np.zeros((rows, d)),
+        np.zeros((rows, 3)),
+        np.zeros(rows),
+    )
+    scratch = np.zeros(max(largest, d, 1))
+    return Workspace(make_point(layout), make_point(layout), trees, np.zeros(d), np.zeros(d), scratch)
+
+
+@inner
+def log_add(x, y):
+    high, low = max(x, y), min(x, y)
+    if low == -np.inf:
+        return high
+    return high + np.log1p(np.exp(low - high))
+
+
+@inner
+def turning(v, u, rho):
+    return not (dot(v, rho) > 0.0 and dot(u, rho) > 0.0)
+
+
+@inner
+def turning_sum(v, u, rho, r):
+    """``turning`` for the sum ``rho + r``."""
+    return not (dot(v, rho) + dot(v, r) > 0.0 and dot(u, rho) + dot(u, r) > 0.0)
+
+
+@inner
+def store_leaf(trees, row, point, r, v, log_weight, energy, index):
+    copy_into(r, trees.rho[row])
+    copy_into(r, trees.r_first[row])
+    copy_into(v, trees.v_first[row])
+    copy_into(r, trees.r_last[row])
+    copy_into(v, trees.v_last[row])
+    copy_into(point.q, trees.q[row])
+    copy_into(point.ga, trees.ga[row])
+    copy_into(point.gb, trees.gb[row])
+    trees.chosen[row, 0] = point.value[0]
+    trees.chosen[row, 1] = energy
+    trees.chosen[row, 2] = index
+    trees.log_weight[row] = log_weight
+
+
+@inner
+def take_proposal(trees, source, target):
+    copy_into(trees.q[source], trees.q[target])
+    copy_into(trees.ga[source], trees.ga[target])
+    copy_into(trees.gb[source], trees.gb[target])
+    copy_into(trees.chosen[source], trees.chosen[target])
+
+
+@inner
+def merge(source, trees, left, right):
+    """Join subtree ``right`` to ``left``, which precedes it; returns whether the whole turns."""
+    turns = turning_sum(trees.v_first[left], trees.v_last[right], trees.rho[left], trees.rho[right])
+    turns = turns or turning_sum(trees.v_first[left], trees.v_first[right], trees.rho[left], trees.r_first[right])
+    turns = turns or turning_sum(trees.v_last[left], trees.v_last[right], trees.rho[right], trees.r_last[left])
+    total = log_add(trees.log_weight[left], trees.log_weight[right])
+    if np.log(uniform(source)) < trees.log_weight[right] - total:
+        take_proposal(trees, right, left)
+    trees.log_weight[left] = total
+    axpy(1.0, trees.rho[right], trees.rho[left])
+    copy_into(trees.r_last[right], trees.r_last[left])
+    copy_into(trees.v_last[right], trees.v_last[left])
+    return turns
+
+
+@inner
+def extend(density, extra, source, kind, layout, metric, work, point, eps, depth, energy, index, stats):
+    """Integrate ``point`` over ``2**depth`` leapfrogs of size ``eps``, its subtree summarised in row 1.
+
+    Returns 0 if the subtree is whole, 1 if it turned, 2 if it diverged.
+    """
+    trees = work.trees
+    top = 0
+    direction = 1 if eps > 0 else -1
+    for leaf in range(1 << depth):
+        leapfrog(density, extra, kind, layout, metric, point, eps, work.scratch)
+        new_energy = velocity_into(layout, metric, point, work.r, work.v) - point.value[0]
+        error = new_energy - energy
+        stats[TREE_SIZE] += 1
+        if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
+            stats[MAX_ENERGY] = error
+            return 2
+        if abs(error) > abs(stats[MAX_ENERGY]):
+            stats[MAX_ENERGY] = error
+        stats[ACCEPT] += min(1.0, np.exp(-error))
+        index += direction
+        top += 1
+        store_leaf(trees, top, point, work.r, work.v, -error, new_energy, index)
+        finished = leaf + 1
+        while finished % 2 == 0:
+            top -= 1
+            if merge(source, trees, top, top + 1):
+                return 1
+            finished //= 2
+    return 0
+
+
+@inner
+def join_tree(source, trees, forward):
+    """Join the new subtree (row 1) to the trajectory (row 0) on the given side; returns whether the whole turns.
+
+    A proposal from the new subtree is preferred (biased progressive sampling).
+    """
+    if forward:
+        far, near_r, near_v = trees.v_first[0], trees.r_last[0], trees.v_last[0]
+    else:
+        far, near_r, near_v = trees.v_last[0], trees.r_first[0], trees.v_first[0]
+    turns = turning_sum(far, trees.v_last[1], trees.rho[0], trees.rho[1])
+    turns = turns or turning_sum(far, trees.v_first[1], trees.rho[0], trees.r_first[1])
+    turns = turns or turning_sum(near_v, trees.v_last[1], trees.rho[1], near_r)
+    if np.log(uniform(source)) < trees.log_weight[1] - trees.log_weight[0]:
+        take_proposal(trees, 1, 0)
+    trees.log_weight[0] = log_add(trees.log_weight[0], trees.log_weight[1])
+    axpy(1.0, trees.rho[1], trees.rho[0])
+    copy_into(trees.r_last[1], near_r)
+    copy_into(trees.v_last[1], near_v)
+    return turns
+
+
+@inner
+def no_u_turn(density, extra, source, kind, layout, metric, work, state, eps, max_treedepth, stats):
+    """One multinomial no-U-turn draw: ``state`` moves to the new point."""
+    trees = work.trees
+    energy = velocity_into(layout, metric, state, work.r, work.v) - state.value[0]
+    copy_point(state, work.left)
+    copy_point(state, work.right)
+    store_leaf(trees, 0, state, work.r, work.v, 0.0, energy, 0)
+    n_left, n_right = 0, 0
+    depth = 0
+    while depth < max_treedepth:
+        forward = uniform(source) < 0.5
+        point = work.right if forward else work.left
+        start = n_right if forward else -n_left
+        signed = eps if forward else -eps
+        outcome = extend(
+            density, extra, source, kind, layout, metric, work, point, signed, depth, energy, start, stats
+        )
+        depth += 1
+        if outcome == 2:
+            stats[DIVERGING] = 1.0
+        if outcome > 0:
+            break
+        if forward:
+            n_right += 1 << (depth - 1)
+        else:
+            n_left += 1 << (depth - 1)
+        if join_tree(source, trees, forward):
+            break
+    else:
+        stats[REACHED] = 1.0
+    stats[DEPTH] = depth
+    stats[ACCEPT] /= max(1.0, stats[TREE_SIZE])
+    copy_into(trees.q[0], state.q)
+    copy_into(trees.ga[0], state.ga)
+    copy_into(trees.gb[0], state.gb)
+    state.value[0] = trees.chosen[0, 0]
+    stats[ENERGY] = trees.chosen[0, 1]
+    stats[ENERGY_ERROR] = trees.chosen[0, 1] - energy
+    stats[INDEX] = trees.chosen[0, 2]
+
+
+@inner
+def static(density, extra, source, kind, layout, metric, work, state, eps, n_steps, stats):
+    """One draw with a trajectory of ``n_steps`` leapfrogs and an accept step."""
+    energy = velocity_into(layout, metric, state, work.r, work.v) - state.value[0]
+    point = work.right
+    copy_point(state, point)
+    new_energy = energy
+    for _ in range(n_steps):
+        leapfrog(density, extra, kind, layout, metric, point, eps, work.scratch)
+        new_energy = velocity_into(layout, metric, point, work.r, work.v) - point.value[0]
+        stats[TREE_SIZE] += 1
+        error = new_energy - energy
+        if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
+            stats[DIVERGING] = 1.0
+            stats[MAX_ENERGY] = error
+            break
+        if abs(error) > abs(stats[MAX_ENERGY]):
+            stats[MAX_ENERGY] = error
+    error = new_energy - energy
+    stats[ENERGY] = energy
+    if stats[DIVERGING] == 0.0:
+        stats[ACCEPT] = min(1.0, np.exp(-error))
+        if np.log(uniform(source)) < -error:
+            copy_point(point, state)
+            stats[ENERGY] = new_energy
+            stats[ENERGY_ERROR] = error
+            stats[INDEX] = stats[TREE_SIZE]
+
+
+@inner
+def reflect(density, extra, source, layout, work, state, stats):
+    """Flip the sign of one column of one matrix that may be flipped, accepted by the ratio of densities."""
+    eligible = 0
+    for m in range(layout.n.size):
+        eligible += layout.flips[m]
+    if eligible == 0:
+        return
+    pick = int(uniform(source) * eligible)
+    m = -1
+    while pick >= 0:
+        m += 1
+        pick -= layout.flips[m]
+    n, column = layout.n[m], int(uniform(source) * layout.p[m])
+    point = work.right
+    copy_point(state, point)
+    start = layout.offset[m] + column * n
+    for k in range(start, start + n):
+        point.q[k] = -point.q[k]
+    evaluate(density, extra, layout, point)
+    if np.log(uniform(source)) < point.value[0] - state.value[0]:
+        copy_point(point, state)
+        stats[REFLECTED] = 1.0
+
+
+@compiled
+def transition(
+    density, extra, source, kind, layout, metric, work, state, eps, n_steps, max_treedepth, fresh, stats
+):
+    """One draw. ``n_steps`` = 0 asks for a no-U-turn trajectory, ``fresh`` for the density to be evaluated again."""
+    stats[:] = 0.0
+    if fresh:
+        evaluate(density, extra, layout, state)
+    draw_momentum(source, layout, metric, state)
+    if n_steps > 0:
+        static(density, extra, source, kind, layout, metric, work, state, eps, n_steps, stats)
+    else:
+        no_u_turn(density, extra, source, kind, layout, metric, work, state, eps, max_treedepth, stats)
+    kinetic = stats[ENERGY] + state.value[0]
+    reflect(density, extra, source, layout, work, state, stats)
+    stats[ORTHOGONALITY] = reorthonormalise(layout, state.q, work.scratch)
+    stats[LOGP] = state.value[0]
+    stats[ENERGY] = kinetic - state.value[0]
+
+
+@compiled
+def first_step_size(density, extra, source, kind, layout, metric, work, state, eps):
+    """A step size whose single leapfrog is accepted about eight times in ten (Hoffman & Gelman's heuristic)."""
+    direction = 0
+    for _ in range(60):
+        point = work.right
+        copy_point(state, point)
+        draw_momentum(source, layout, metric, point)
+        energy = velocity_into(layout, metric, point, work.r, work.v) - point.value[0]
+        leapfrog(density, extra, kind, layout, metric, point, eps, work.scratch)
+        error = velocity_into(layout, metric, point, work.r, work.v) - point.value[0] - energy
+        step = 1 if np.isfinite(error) and error < 0.22 else -1
+        if direction != 0 and step != direction:
+            break
+        if step == 1 and eps > 3.0:
+            break
+        direction = step
+        eps *= 2.0**step
+    return eps
+
+
+@compiled
+def evaluate_state(density, extra, layout, state):
+    """Log density and gradient at ``state.q``."""
+    evaluate(density, extra, layout, state)
