@@ -1,7 +1,7 @@
 r"""Bessel functions for p = 1: :math:`\log {}_0F_1(n/2; \kappa^2/4)` and its derivative, in compiled code.
 
-With :math:`\nu = n/2 - 1`, :math:`{}_0F_1(n/2; \kappa^2/4) = \Gamma(n/2) (2/\kappa)^\nu I_\nu(\kappa)`, whose logarithmic
-derivative is :math:`I_{\nu+1}(\kappa) / I_\nu(\kappa)`. Everything is written for this ratio to the value at 0, which
+With :math:`\nu = n/2 - 1`, :math:`{}_0F_1(n/2; \kappa^2/4) = \Gamma(n/2) (2/\kappa)^\nu I_\nu(\kappa)`, whose
+logarithmic derivative is :math:`I_{\nu+1}(\kappa) / I_\nu(\kappa)`. Everything is written for this ratio to the value at 0, which
 neither over- nor underflows and does not cancel.
 """
 
@@ -34,7 +34,7 @@ DEBYE = _debye_polynomials()
 
 @compiled
 def _series(a, x):
-    """``(log 0F1(a; x), 0F1(a + 1; x) / 0F1(a; x))`` for x >= 0 by the power series, all of whose terms are positive."""
+    """``(log 0F1(a; x), 0F1(a + 1; x) / 0F1(a; x))`` for x >= 0 by the power series; its terms are positive."""
     term, total = 1.0, 0.0
     slope_term, slope = 1.0, 1.0
     k = 0

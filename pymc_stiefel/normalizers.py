@@ -64,7 +64,7 @@ def _laplace(n, s):
         root = math.sqrt(n * n + 4.0 * s[i] ** 2)
         u[i] = 2.0 * s[i] / (n + root)
         du[i] = 2.0 / (n + root) * (1.0 - 4.0 * s[i] ** 2 / (root * (n + root)))
-        value += 0.5 * n * math.log1p(-u[i] ** 2) + s[i] * u[i]
+        value += 0.5 * n * math.log1p(-(u[i] ** 2)) + s[i] * u[i]
     grad = u.copy()
     for i in range(p):
         for j in range(i + 1):
