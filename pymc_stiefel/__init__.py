@@ -4,6 +4,15 @@ from pymc_stiefel import geometry, transforms
 from pymc_stiefel.alignment import align
 from pymc_stiefel.analysis import dispersion, invariants, mean, orthogonality_error, principal_angles, summary
 from pymc_stiefel.distributions import StiefelUniform
+from pymc_stiefel.plots import (
+    plot_alignment,
+    plot_columns,
+    plot_energy,
+    plot_invariants,
+    plot_loadings,
+    plot_sphere,
+    plot_subspace,
+)
 
 __all__ = [
     "StiefelUniform",
@@ -13,6 +22,13 @@ __all__ = [
     "invariants",
     "mean",
     "orthogonality_error",
+    "plot_alignment",
+    "plot_columns",
+    "plot_energy",
+    "plot_invariants",
+    "plot_loadings",
+    "plot_sphere",
+    "plot_subspace",
     "principal_angles",
     "summary",
     "transforms",

@@ -1,0 +1,396 @@
+"""Pictures of orthonormal matrices, after what the posterior cannot identify has been resolved.
+
+Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
+panels) if given, and returns the ``Figure``. Colours are those of Okabe & Ito, told apart by colour-blind readers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pymc_stiefel import geometry
+from pymc_stiefel._figures import (
+    GREY,
+    MANY,
+    PALETTE,
+    aligned,
+    camera,
+    density,
+    dim_name,
+    draw_globe,
+    first_two,
+    labels,
+    name_largest,
+    named,
+    one_matrix,
+    panels,
+    quantiles,
+    rank_shares,
+    squeeze,
+)
+from pymc_stiefel.analysis import _table, invariants, principal_angles
+from pymc_stiefel.posterior import dataset_of, matrix_draws
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "plot_alignment",
+    "plot_columns",
+    "plot_energy",
+    "plot_invariants",
+    "plot_loadings",
+    "plot_sphere",
+    "plot_subspace",
+]
+
+
+def plot_columns(
+    data: Any,
+    var: str | None = None,
+    *,
+    method: str | None = "permutation",
+    prob: float = 0.9,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Median and central interval of every entry, one panel for each column.
+
+    Up to 40 features are listed by name; more run along the x axis, where entries whose ``prob`` interval excludes
+    zero are coloured and the largest few carry their name. ``method`` is that of :func:`~pymc_stiefel.align`
+    (None: draws as they are).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> len(pst.plot_columns(draws).axes)
+    2
+    """
+    draws = aligned(data, var, method, group)
+    n, p = draws.shape[-2:]
+    low, half_low, middle, half_high, high = quantiles(draws, (1 - prob) / 2, 0.25, 0.5, 0.75, (1 + prob) / 2)
+    names, columns = labels(draws, -2), labels(draws, -1)
+    many = n > MANY
+    grid = (p, 1) if many else (1, p)
+    size = (7.0, 0.6 + 1.35 * p) if many else (1.0 + 1.9 * p, max(1.8, 0.9 + 0.19 * n))
+    place = np.arange(n)
+    with panels(ax, grid, size, sharex=True, sharey=True) as (figure, axes):
+        for k, axis in enumerate(axes):
+            clear = (low[:, k] > 0) | (high[:, k] < 0)
+            colours = np.where(clear, PALETTE[k % len(PALETTE)], GREY)
+            lines, spans = (axis.vlines, axis.axhline) if many else (axis.hlines, axis.axvline)
+            spans(0, color="black", lw=0.6, zorder=0)
+            lines(place, low[:, k], high[:, k], color=colours, lw=0.7 if many else 1.0)
+            if not many:
+                lines(place, half_low[:, k], half_high[:, k], color=colours, lw=2.6)
+            xy = (place, middle[:, k]) if many else (middle[:, k], place)
+            axis.scatter(*xy, s=4 if many else 14, c=colours, edgecolor="none" if many else "white", lw=0.6, zorder=3)
+            if many:
+                axis.set_ylabel(f"{columns[k]}")
+                axis.margins(x=0.01)
+                if named(draws, -2):
+                    name_largest(axis, middle[:, k], low[:, k], high[:, k], names)
+            else:
+                axis.set_title(f"{columns[k]}")
+        if many:
+            axes[-1].set_xlabel(dim_name(draws, -2))
+        else:
+            axes[0].set_yticks(place, names)
+            axes[0].set_ylim(n - 0.4, -0.6)
+            figure.supxlabel(f"entry (median, 50% and {prob:.0%} interval)", fontsize=9)
+    return figure
+
+
+def plot_loadings(
+    data: Any,
+    var: str | None = None,
+    *,
+    method: str | None = "permutation",
+    prob: float = 0.9,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Heat maps of the posterior median (cells whose ``prob`` interval covers zero are faded) and of the sd.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> len(pst.plot_loadings(draws).axes)  # two maps, two colour bars
+    4
+    """
+    draws = aligned(data, var, method, group)
+    n, p = draws.shape[-2:]
+    low, middle, high = quantiles(draws, (1 - prob) / 2, 0.5, (1 + prob) / 2)
+    spread = draws.values.std(axis=(0, 1))
+    clear = (low > 0) | (high < 0)
+    many = n > MANY
+    maps = [(middle, "RdBu_r", "median"), (spread, "Purples", "sd")]
+    alphas = [np.where(clear, 1.0, 0.3), None]
+    grid, size = ((2, 1), (7.0, 1.3 + 0.36 * p)) if many else ((1, 2), (2.4 + 0.7 * p, max(2.2, 0.9 + 0.19 * n)))
+    with panels(ax, grid, size, sharex=True, sharey=True) as (figure, axes):
+        for axis, (values, cmap, label), alpha in zip(axes, maps, alphas, strict=True):
+            top = np.abs(values).max()
+            shown = values.T if many else values
+            image = axis.imshow(
+                shown,
+                cmap=cmap,
+                vmin=-top if label == "median" else values.min(),
+                vmax=top,
+                alpha=None if alpha is None else (alpha.T if many else alpha),
+                aspect="auto",
+                interpolation="nearest",
+            )
+            bar = figure.colorbar(image, ax=axis, pad=0.02, fraction=0.05 if many else 0.12)
+            bar.outline.set_visible(False)
+            bar.ax.tick_params(labelsize=7)
+            bar.set_alpha(1)
+            axis.set_title(f"{label} (faded: {prob:.0%} interval covers 0)" if label == "median" and many else label)
+            axis.spines[:].set_visible(False)
+            axis.tick_params(length=0)
+            if many:
+                axis.set_yticks(np.arange(p), labels(draws, -1))
+            else:
+                axis.set_xticks(np.arange(p), labels(draws, -1))
+        if many:
+            axes[-1].set_xlabel(dim_name(draws, -2))
+        else:
+            axes[0].set_yticks(np.arange(n), labels(draws, -2))
+            figure.supxlabel(f"faded: {prob:.0%} interval covers 0", fontsize=8)
+    return figure
+
+
+def plot_subspace(
+    data: Any, var: str | None = None, *, to: Any = "mean", group: str = "posterior", ax: Any = None
+) -> Figure:
+    """Density of the principal angles: how well the column space is known.
+
+    Pooled draws are filled, thin lines are single chains, and dashed lines show what uniform draws would give. With
+    more than four angles, the smallest, the middle and the largest are shown. ``to`` is that of
+    :func:`~pymc_stiefel.principal_angles` ("mean", "draws" or a matrix).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> pst.plot_subspace(draws).axes[0].get_xlabel()
+    'principal angle (degrees)'
+    """
+    draws = one_matrix(matrix_draws(data, var, group=group))
+    n, p = draws.shape[-2:]
+    if n == p:
+        raise ValueError(f"n = p = {n}: the columns span the whole space, all principal angles are zero")
+    if isinstance(to, str) and to == "chains":
+        raise ValueError("angles between chain means are a small table: use principal_angles(..., to='chains')")
+    angles = np.degrees(principal_angles(draws, to=to).values)
+    rng = np.random.default_rng(0)
+    uniform = geometry.polar(rng.standard_normal((1, 4000 if n * p < 1000 else 1000, n, p)))
+    null = np.degrees(principal_angles(uniform, to=np.eye(n, angles.shape[-1])).values)
+    m = angles.shape[-1]
+    chosen = range(m) if m <= 4 else (0, m // 2, m - 1)
+    grid = np.linspace(0, 90, 721)
+    with panels(ax, (1, 1), (5.0, 2.8)) as (figure, (axis,)):
+        for colour, k in zip(PALETTE, chosen, strict=False):
+            curve = density(angles[..., k].ravel(), grid)
+            axis.fill_between(grid, curve, color=colour, alpha=0.3, lw=0)
+            axis.plot(grid, curve, color=colour, lw=1.4, label=rf"$\theta_{{{k + 1}}}$")
+            for chain in angles[..., k]:
+                axis.plot(grid, density(chain, grid), color=colour, lw=0.4, alpha=0.7)
+            axis.plot(grid, density(null[..., k].ravel(), grid), color=colour, lw=1.0, ls=(0, (4, 2)))
+        axis.plot([], [], color=GREY, lw=1.0, ls=(0, (4, 2)), label="uniform")
+        axis.set(xlabel="principal angle (degrees)", ylabel="density", xlim=(0, 90), xticks=range(0, 91, 15))
+        axis.set_ylim(bottom=0)
+        axis.set_yticks([])
+        axis.spines["left"].set_visible(False)
+        axis.legend(loc="upper left" if angles.mean() > 45 else "upper right", handlelength=1.6)
+    return figure
+
+
+def plot_sphere(
+    data: Any,
+    var: str | None = None,
+    *,
+    method: str | None = None,
+    view: tuple[float, float] = (25.0, 35.0),
+    max_draws: int = 2000,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Columns as points on the circle (n = 2) or on the sphere (n = 3), draws as they are unless ``method`` says so.
+
+    The sphere is seen from ``view`` (elevation, azimuth in degrees); what lies behind is pale.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 3, 2)))[0]
+    >>> len(pst.plot_sphere(draws).axes)
+    1
+    """
+    draws = aligned(data, var, method, group)
+    n, p = draws.shape[-2:]
+    if n not in (2, 3):
+        raise ValueError(f"only n = 2 and n = 3 can be seen on a sphere, got n = {n}; try plot_alignment")
+    X = draws.values.reshape(-1, n, p)
+    X = X[:: max(1, -(-len(X) // max_draws))]
+    with panels(ax, (1, 1), (3.6, 3.6)) as (figure, (axis,)):
+        eye = camera(*view) if n == 3 else np.eye(2)
+        draw_globe(axis, eye)
+        rng = np.random.default_rng(0)
+        for k in range(p):
+            points = X[..., k] @ eye.T
+            front = np.ones(len(points), bool) if n == 2 else points[:, 2] >= 0
+            if n == 2:  # a little radial jitter shows how many draws share a place
+                points = points * (1 + 0.02 * rng.standard_normal((len(points), 1)))
+            colour = PALETTE[k % len(PALETTE)]
+            style = {"s": 7, "color": colour, "edgecolor": "none"}
+            axis.scatter(*points[~front, :2].T, alpha=0.12, zorder=1, **style)
+            axis.scatter(*points[front, :2].T, alpha=0.5, zorder=3, **style)
+            axis.scatter([], [], s=18, color=colour, label=str(labels(draws, -1)[k]))
+        axis.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+        axis.axis("off")
+        if p > 1:
+            axis.legend(loc="upper left", handletextpad=0.1, borderaxespad=0, title=dim_name(draws, -1))
+    return figure
+
+
+def plot_alignment(
+    data: Any,
+    var: str | None = None,
+    *,
+    method: str = "permutation",
+    max_draws: int = 2000,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Columns before and after :func:`~pymc_stiefel.align`, projected on two columns of the aligned mean.
+
+    Aligned draws gather in one cloud per column: at (1, 0), (0, 1) and the origin if they are well identified.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> [axis.get_title() for axis in pst.plot_alignment(draws).axes]
+    ['as sampled', "aligned ('permutation')"]
+    """
+    raw = one_matrix(matrix_draws(data, var, group=group, orthonormal=method != "varimax"))
+    after = aligned(raw, None, method, group)
+    n, p = raw.shape[-2:]
+    centre = after.values.mean(axis=(0, 1))
+    plane = geometry.polar(centre)[:, :2] if p > 1 else first_two(after.values.reshape(-1, n))
+    thin = max(1, -(-raw.shape[0] * raw.shape[1] // max_draws))
+    scale = np.linalg.norm(raw.values, axis=-2).max()
+    with panels(ax, (1, 2), (6.2, 3.2), sharex=True, sharey=True) as (figure, axes):
+        for axis, draws, title in zip(axes, (raw, after), ("as sampled", f"aligned ({method!r})"), strict=True):
+            points = np.einsum("dnp,nk->dpk", draws.values.reshape(-1, n, p)[::thin], plane)
+            for k in range(p):
+                colour = PALETTE[k % len(PALETTE)]
+                axis.scatter(*points[:, k].T, s=5, color=colour, alpha=0.35, edgecolor="none", rasterized=True)
+                axis.scatter([], [], s=18, color=colour, label=str(labels(draws, -1)[k]))
+            turn = np.linspace(0, 2 * np.pi, 200)
+            axis.plot(scale * np.cos(turn), scale * np.sin(turn), color=GREY, lw=0.6, zorder=0)
+            axis.set(title=title, aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+            axis.set_xlabel("along mean column 1")
+        axes[0].set_ylabel("along mean column 2" if p > 1 else "main direction of spread")
+        if p > 1:
+            axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=dim_name(raw, -1), handletextpad=0.1)
+    return figure
+
+
+def plot_invariants(
+    data: Any,
+    var: str | None = None,
+    *,
+    kind: str | None = None,
+    method: str = "permutation",
+    max_rows: int = 4,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Traces and rank plots of identified quantities, those with the largest R-hat first.
+
+    ``kind`` is that of :func:`~pymc_stiefel.summary`; the default is ``"angles"`` (``"aligned"`` if n = p). In the
+    rank plot each line is the share of one chain in each bin of pooled ranks: flat and together when chains agree.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> len(pst.plot_invariants(draws).axes)  # two angles, a trace and a rank plot each
+    4
+    """
+    draws = one_matrix(matrix_draws(data, var, group=group))
+    kind = kind or ("angles" if draws.shape[-2] > draws.shape[-1] else "aligned")
+    quantities = invariants(squeeze(draws), kind=kind, method=method)
+    table = _table(quantities)
+    order = np.argsort(-table["r_hat"].fillna(0).to_numpy(), kind="stable")[:max_rows]
+    n_chains, n_draws = quantities.shape[:2]
+    n_bins = int(np.clip(n_draws // 20, 5, 20))
+    with panels(ax, (len(order), 2), (7.0, 0.5 + 1.45 * len(order))) as (figure, axes):
+        for row, index in enumerate(order):
+            trace, rank = axes[2 * row], axes[2 * row + 1]
+            values, stats = quantities.values[..., index], table.iloc[index]
+            bins = rank_shares(values, n_bins)
+            edges = np.linspace(0, 1, n_bins + 1)
+            rank.axhline(1, color="black", lw=0.6, zorder=0)
+            for c in range(n_chains):
+                colour = PALETTE[c % len(PALETTE)]
+                trace.plot(values[c], color=colour, lw=0.5, alpha=0.8)
+                rank.stairs(
+                    bins[c], edges, baseline=None, color=colour, lw=1.1, alpha=0.9, label=f"{c}" if row == 0 else None
+                )
+            trace.set_title(str(table.index[index]), loc="left")
+            rank.set_title(rf"$\hat R$ = {stats['r_hat']:.3f}, bulk ESS = {stats['ess_bulk']:.0f}", loc="left")
+            rank.set_ylim(0, max(2.0, 1.1 * bins.max()))
+            rank.set_xlim(0, 1)
+            trace.margins(x=0)
+            if row < len(order) - 1:
+                trace.tick_params(labelbottom=False)
+                rank.tick_params(labelbottom=False)
+        axes[-2].set_xlabel("draw")
+        axes[-1].set_xlabel("pooled rank (scaled)")
+        axes[1].legend(title="chain", loc="upper left", bbox_to_anchor=(1.0, 1.05), handlelength=1.0)
+    return figure
+
+
+def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
+    """Marginal energy and its changes between draws; far apart they mean heavy tails, slowly explored.
+
+    The legend has E-BFMI of the worst chain; below 0.3 the sampler had trouble (Betancourt 2016,
+    doi:10.48550/arXiv.1604.00695).
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, pymc_stiefel as pst
+    >>> energy = np.random.default_rng(0).normal(size=(2, 100))
+    >>> len(pst.plot_energy(xr.Dataset({"energy": (("chain", "draw"), energy)})).axes)
+    1
+    """
+    stats = dataset_of(data, group)
+    if "energy" not in stats:
+        raise KeyError(f"no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")
+    energy = stats["energy"].transpose("chain", "draw").values
+    changes = np.diff(energy, axis=1)
+    bfmi = (changes**2).mean(axis=1) / energy.var(axis=1)
+    centred = energy - energy.mean()
+    reach = np.abs(np.concatenate([centred.ravel(), changes.ravel()])).max() * 1.1
+    grid = np.linspace(-reach, reach, 600)
+    with panels(ax, (1, 1), (4.6, 2.6)) as (figure, (axis,)):
+        for values, colour, label in (
+            (centred, PALETTE[0], "marginal energy"),
+            (changes, PALETTE[1], "change per draw"),
+        ):
+            curve = density(values.ravel(), grid, bounds=None)
+            axis.fill_between(grid, curve, color=colour, alpha=0.3, lw=0)
+            axis.plot(grid, curve, color=colour, lw=1.4, label=label)
+        axis.plot([], [], " ", label=f"lowest E-BFMI = {bfmi.min():.2f}")
+        axis.set(xlabel="energy, centred", yticks=[])
+        axis.set_ylim(bottom=0)
+        axis.margins(x=0)
+        axis.spines["left"].set_visible(False)
+        axis.legend(loc="upper right", handlelength=1.4)
+    return figure

@@ -1,0 +1,150 @@
+"""Each picture has the artists it promises, from every container, and closes nothing it did not open."""
+
+import arviz as az
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+import pymc_stiefel as pst
+from pymc_stiefel import _figures, geometry
+
+matplotlib.use("Agg")
+
+
+def make_draws(n, p, *, names=None, size=(2, 60), seed=0):
+    rng = np.random.default_rng(seed)
+    X = geometry.polar(geometry.polar(rng.normal(size=(n, p))) + 0.1 * rng.normal(size=(*size, n, p)))
+    X = X * rng.choice([-1, 1], (*size, 1, p))
+    coords = {"factor": [f"f{k}" for k in range(p)]} | ({"feature": names} if names else {})
+    return xr.DataArray(X, dims=("chain", "draw", "feature", "factor"), coords=coords, name="U")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def drawn(figure):
+    """Draw, so that layout problems (which warn) are errors here."""
+    figure.canvas.draw()
+    return figure
+
+
+@pytest.mark.parametrize("n", [6, 60])
+def test_columns_have_points_and_intervals(n):
+    draws = make_draws(n, 3, names=[f"city {i}" for i in range(n)])
+    figure = drawn(pst.plot_columns(draws))
+    assert len(figure.axes) == 3
+    for axis in figure.axes:
+        points = axis.collections[-1].get_offsets()
+        assert len(points) == n and len(axis.collections[0].get_segments()) == n
+    if n == 6:
+        assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(draws.feature.values)
+        assert figure.axes[2].get_title() == "f2"
+    else:
+        assert 1 <= len(figure.axes[0].texts) <= 5
+
+
+@pytest.mark.parametrize("n", [6, 270])
+def test_loadings_show_median_and_sd(n):
+    draws = make_draws(n, 2)
+    figure = drawn(pst.plot_loadings(draws))
+    images = [image for axis in figure.axes for image in axis.images]
+    assert [image.get_array().shape for image in images] == [(n, 2) if n == 6 else (2, n)] * 2
+    median = np.median(pst.align(draws).values, axis=(0, 1))
+    np.testing.assert_allclose(images[0].get_array(), median if n == 6 else median.T)
+    assert set(np.unique(images[0].get_alpha())) <= {0.3, 1.0}
+
+
+@pytest.mark.parametrize(("p", "shown"), [(1, 1), (3, 3), (6, 3)])
+def test_subspace_has_a_density_for_each_angle(p, shown):
+    figure = drawn(pst.plot_subspace(make_draws(8, p)))
+    (axis,) = figure.axes
+    assert len(axis.collections) == shown
+    assert len(axis.lines) == shown * (2 + 2) + 1  # pooled, two chains, uniform; and the legend's entry
+    grid, density = axis.lines[0].get_data()
+    assert abs(np.trapezoid(density, grid) - 1) < 0.01
+
+
+def test_sphere_and_circle():
+    for n, p in ((2, 1), (3, 1), (3, 2)):
+        figure = drawn(pst.plot_sphere(make_draws(n, p)))
+        sizes = [len(c.get_offsets()) for c in figure.axes[0].collections]
+        assert sum(sizes) == 120 * p
+    vectors = make_draws(3, 1).isel(factor=0, drop=True)
+    drawn(pst.plot_sphere(vectors, method="sign"))
+    with pytest.raises(ValueError, match="n = 8"):
+        pst.plot_sphere(make_draws(8, 2))
+
+
+@pytest.mark.parametrize(("p", "method"), [(1, "sign"), (3, "permutation"), (3, "rotation"), (3, "varimax")])
+def test_alignment_gathers_the_draws(p, method):
+    figure = drawn(pst.plot_alignment(make_draws(8, p), method=method))
+    before, after = figure.axes
+    first = [np.asarray(axis.collections[0].get_offsets())[:, 0] for axis in (before, after)]
+    assert len(first[0]) == 120
+    if method != "varimax":
+        assert first[0].std() > 3 * first[1].std() and first[1].min() > 0.5
+
+
+def test_invariants_put_the_worst_first():
+    draws = make_draws(8, 3)
+    figure = drawn(pst.plot_invariants(draws))
+    assert len(figure.axes) == 6
+    assert all(len(axis.lines) == 2 for axis in figure.axes[::2])
+    spoilt = draws.copy()
+    spoilt.values[0] = geometry.polar(spoilt.values[0] + 0.3)
+    figure = drawn(pst.plot_invariants(spoilt, kind="projector", max_rows=1))
+    table = pst.summary(spoilt)
+    assert figure.axes[0].get_title(loc="left") == table["r_hat"].idxmax()
+    assert len(drawn(pst.plot_invariants(make_draws(3, 3), max_rows=2)).axes) == 4
+
+
+def test_rank_shares_are_flat_when_chains_agree():
+    values = np.random.default_rng(1).normal(size=(4, 5000))
+    assert np.abs(_figures.rank_shares(values, 10) - 1).max() < 0.15
+    values[0] += 1
+    assert np.abs(_figures.rank_shares(values, 10) - 1).max() > 0.5  # control
+
+
+def test_energy_shows_bfmi():
+    rng = np.random.default_rng(2)
+    stats = xr.Dataset({"energy": (("chain", "draw"), rng.normal(size=(2, 500)))})
+    figure = drawn(pst.plot_energy(stats))
+    texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert texts[:2] == ["marginal energy", "change per draw"] and float(texts[2].split("= ")[1]) > 1.5
+    slow = xr.Dataset({"energy": (("chain", "draw"), np.cumsum(rng.normal(size=(2, 500)), axis=1))})
+    texts = [text.get_text() for text in drawn(pst.plot_energy(slow)).axes[0].get_legend().get_texts()]
+    assert float(texts[2].split("= ")[1]) < 0.3  # control: a random walk in energy
+    with pytest.raises(KeyError, match="no 'energy'"):
+        pst.plot_energy(xr.Dataset({"depth": 1}))
+
+
+def test_the_users_axes_are_used():
+    draws = make_draws(6, 2)
+    figure, axes = plt.subplots(1, 2)
+    assert pst.plot_columns(draws, ax=axes) is figure and axes[0].collections
+    figure, axis = plt.subplots()
+    assert pst.plot_subspace(draws, ax=axis) is figure and axis.lines
+    with pytest.raises(ValueError, match="2 panels, got 1 axes"):
+        pst.plot_columns(draws, ax=axis)
+
+
+def test_containers_and_bad_input():
+    draws = make_draws(6, 2)
+    dataset = draws.to_dataset()
+    container = (
+        az.InferenceData(posterior=dataset)
+        if az.__version__.startswith("0.")
+        else xr.DataTree.from_dict({"/posterior": dataset})
+    )
+    for call in (pst.plot_columns, pst.plot_loadings, pst.plot_subspace, pst.plot_alignment, pst.plot_invariants):
+        drawn(call(container, "U"))
+        drawn(call(draws.values))
+    with pytest.raises(ValueError, match="choose one"):
+        pst.plot_columns(draws.expand_dims(batch=3, axis=2))
+    with pytest.raises(ValueError, match="whole space"):
+        pst.plot_subspace(make_draws(3, 3))
