@@ -3,7 +3,16 @@
 from pymc_stiefel import geometry, transforms
 from pymc_stiefel.alignment import align
 from pymc_stiefel.analysis import dispersion, invariants, mean, orthogonality_error, principal_angles, summary
-from pymc_stiefel.distributions import StiefelUniform
+from pymc_stiefel.distributions import (
+    MatrixAngularCentralGaussian,
+    MatrixBingham,
+    MatrixBinghamLangevin,
+    MatrixLangevin,
+    SpecialOrthogonal,
+    StiefelUniform,
+    UnitVector,
+    VonMisesFisher,
+)
 from pymc_stiefel.plots import (
     plot_alignment,
     plot_columns,
@@ -15,7 +24,14 @@ from pymc_stiefel.plots import (
 )
 
 __all__ = [
+    "MatrixAngularCentralGaussian",
+    "MatrixBingham",
+    "MatrixBinghamLangevin",
+    "MatrixLangevin",
+    "SpecialOrthogonal",
     "StiefelUniform",
+    "UnitVector",
+    "VonMisesFisher",
     "align",
     "dispersion",
     "geometry",

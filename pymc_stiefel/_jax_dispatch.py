@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
-from pymc_stiefel.ops import CheckedProjection, Polar, PolarPullback
+from pymc_stiefel.ops import (
+    CheckedProjection,
+    LogHyp0F1,
+    LogHyp0F1Gradient,
+    LogHyp0F1Matrix,
+    LogHyp0F1MatrixGradient,
+    Polar,
+    PolarPullback,
+    log_hyp0f1_numpy,
+)
 
 
 def _signed_svd(Z, special):
@@ -48,3 +58,64 @@ def _funcify_polar(op, **kwargs):
 @jax_funcify.register(PolarPullback)
 def _funcify_polar_pullback(op, **kwargs):
     return lambda Z, G: _polar_pullback(Z, G, op.special)
+
+
+def _value_and_gradient(n, s):
+    """The compiled normaliser, called back on the host: JAX has no Bessel functions of large order."""
+
+    def host(n, s):
+        value, gradient = log_hyp0f1_numpy(n, s)
+        return np.asarray(value, dtype=s.dtype), np.asarray(gradient, dtype=s.dtype)
+
+    shapes = (jax.ShapeDtypeStruct((), s.dtype), jax.ShapeDtypeStruct(s.shape, s.dtype))
+    return jax.pure_callback(host, shapes, n, s, vmap_method="sequential")
+
+
+@jax.custom_vjp
+def _log_hyp0f1(n, s):
+    return _value_and_gradient(n, s)[0]
+
+
+def _log_hyp0f1_forward(n, s):
+    return _value_and_gradient(n, s)
+
+
+def _log_hyp0f1_backward(gradient, cotangent):
+    return None, cotangent * gradient
+
+
+_log_hyp0f1.defvjp(_log_hyp0f1_forward, _log_hyp0f1_backward)
+
+
+def _matrix_value_and_gradient(F):
+    U, s, Vt = jnp.linalg.svd(F, full_matrices=False)
+    value, gradient = _value_and_gradient(F.shape[0], s)
+    return value, (U * gradient) @ Vt
+
+
+@jax.custom_vjp
+def _log_hyp0f1_matrix(F):
+    return _value_and_gradient(F.shape[0], jnp.linalg.svd(F, compute_uv=False))[0]
+
+
+_log_hyp0f1_matrix.defvjp(_matrix_value_and_gradient, lambda gradient, cotangent: (cotangent * gradient,))
+
+
+@jax_funcify.register(LogHyp0F1)
+def _funcify_log_hyp0f1(op, **kwargs):
+    return _log_hyp0f1
+
+
+@jax_funcify.register(LogHyp0F1Gradient)
+def _funcify_log_hyp0f1_gradient(op, **kwargs):
+    return lambda n, s: _value_and_gradient(n, s)[1]
+
+
+@jax_funcify.register(LogHyp0F1Matrix)
+def _funcify_log_hyp0f1_matrix(op, **kwargs):
+    return _log_hyp0f1_matrix
+
+
+@jax_funcify.register(LogHyp0F1MatrixGradient)
+def _funcify_log_hyp0f1_matrix_gradient(op, **kwargs):
+    return lambda F: _matrix_value_and_gradient(F)[1]

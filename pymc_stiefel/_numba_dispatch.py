@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import zlib
+from pathlib import Path
+
 import numba
 import numpy as np
 from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
+from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.normalizers import log_hyp0f1
 from pymc_stiefel.ops import (
     ALREADY_ORTHONORMAL,
     CheckedProjection,
+    LogHyp0F1,
+    LogHyp0F1Gradient,
+    LogHyp0F1Matrix,
+    LogHyp0F1MatrixGradient,
     Polar,
     PolarPullback,
     StiefelRV,
     manifold_tolerance,
 )
 
-_CACHE_VERSION = 1
+
+def _sources_checksum() -> int:
+    here = Path(__file__).parent
+    files = [here / "normalizers.py", *sorted(here.glob("_[a-z]*.py"))]
+    return zlib.crc32(b"".join(path.read_bytes() for path in files))
 
 
-@numba.njit(cache=True)
+_CACHE_VERSION = _sources_checksum()
+"""PyTensor caches compiled Ops on disk under this number, so it must change with the code that they call."""
+
+
+@compiled
 def _orthogonality_error(Z):
     n, p = Z.shape
     worst = 0.0
@@ -33,7 +50,7 @@ def _orthogonality_error(Z):
     return worst
 
 
-@numba.njit(cache=True)
+@compiled
 def _signed_svd(Z, special):
     # numba's svd raises on non-finite input, so callers look first
     U, s, Vt = np.linalg.svd(Z, False)
@@ -43,7 +60,7 @@ def _signed_svd(Z, special):
     return U, s, Vt
 
 
-@numba.njit(cache=True)
+@compiled
 def polar_kernel(Z, special):
     """The polar factor of a float64 matrix, see ``ops.polar_numpy``."""
     if not np.all(np.isfinite(Z)):
@@ -54,7 +71,7 @@ def polar_kernel(Z, special):
     return U @ Vt
 
 
-@numba.njit(cache=True)
+@compiled
 def polar_pullback_kernel(Z, G, special):
     """``geometry.polar_pullback`` or ``geometry.rotation_pullback`` of float64 matrices."""
     n, p = Z.shape
@@ -113,6 +130,72 @@ def _funcify_checked_projection(op, node=None, **kwargs):
         return polar_kernel(X64, special).astype(dtype)
 
     return checked_projection, _CACHE_VERSION
+
+
+@compiled
+def _log_hyp0f1(n, s):
+    """``ops.log_hyp0f1_numpy``."""
+    for k in range(len(s)):
+        if not (np.isfinite(s[k]) and s[k] >= 0.0):
+            return np.nan, np.full(len(s), np.nan)
+    return log_hyp0f1(n, s)
+
+
+@compiled
+def _log_hyp0f1_matrix(F):
+    if not np.all(np.isfinite(F)):
+        return np.nan, np.full(F.shape, np.nan)
+    U, s, Vt = np.linalg.svd(F, False)
+    value, gradient = _log_hyp0f1(F.shape[0], s)
+    return value, np.ascontiguousarray(U * gradient) @ np.ascontiguousarray(Vt)
+
+
+@register_funcify_default_op_cache_key(LogHyp0F1)
+def _funcify_log_hyp0f1(op, node=None, **kwargs):
+    scalar = np.dtype(node.outputs[0].dtype).type
+
+    @numba_basic.numba_njit
+    def log_hyp0f1_value(n, s):
+        value, _ = _log_hyp0f1(int(n.item()), np.ascontiguousarray(s).astype(np.float64))
+        return np.asarray(scalar(value))
+
+    return log_hyp0f1_value, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(LogHyp0F1Gradient)
+def _funcify_log_hyp0f1_gradient(op, node=None, **kwargs):
+    dtype = np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def log_hyp0f1_gradient(n, s):
+        _, gradient = _log_hyp0f1(int(n.item()), np.ascontiguousarray(s).astype(np.float64))
+        return gradient.astype(dtype)
+
+    return log_hyp0f1_gradient, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(LogHyp0F1Matrix)
+def _funcify_log_hyp0f1_matrix(op, node=None, **kwargs):
+    scalar = np.dtype(node.outputs[0].dtype).type
+
+    @numba_basic.numba_njit
+    def log_hyp0f1_matrix(F):
+        value, _ = _log_hyp0f1_matrix(np.ascontiguousarray(F).astype(np.float64))
+        return np.asarray(scalar(value))
+
+    return log_hyp0f1_matrix, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(LogHyp0F1MatrixGradient)
+def _funcify_log_hyp0f1_matrix_gradient(op, node=None, **kwargs):
+    dtype = np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def log_hyp0f1_matrix_gradient(F):
+        _, gradient = _log_hyp0f1_matrix(np.ascontiguousarray(F).astype(np.float64))
+        return gradient.astype(dtype)
+
+    return log_hyp0f1_matrix_gradient, _CACHE_VERSION
 
 
 @numba_core_rv_funcify.register(StiefelRV)

@@ -29,12 +29,15 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
+from pymc_stiefel.normalizers import log_hyp0f1
 
 __all__ = [
     "MANIFOLD_TOLERANCE",
     "ManifoldGuard",
     "StiefelRV",
     "guard",
+    "log_hyp0f1_matrix",
+    "log_hyp0f1_singular",
     "manifold_tolerance",
     "on_manifold",
     "polar",
@@ -238,10 +241,115 @@ def without_manifold_check(graphs):
     single = isinstance(graphs, Variable)
     outputs = [graphs] if single else list(graphs)
     guards = [v for v in ancestors(outputs) if v.owner is not None and isinstance(v.owner.op, ManifoldGuard)]
-    replace = {v: pt.broadcast_to(v.owner.inputs[0], v.shape) if v.ndim != v.owner.inputs[0].ndim else
-               v.owner.inputs[0] for v in guards}
-    stripped = clone_replace(outputs, replace) if guards else outputs
+    stripped = clone_replace(outputs, {v: v.owner.inputs[0] for v in guards}) if guards else outputs
     return stripped[0] if single else stripped
+
+
+# ---------------------------------------------------------------- matrix Langevin normaliser
+
+
+class LogHyp0F1(_Differentiable):
+    r""":math:`\log {}_0F_1(n/2; \mathrm{diag}(s)^2/4)` of an integer ``n`` and the singular values ``s >= 0``."""
+
+    __props__ = ()
+    gufunc_signature = "(),(p)->()"
+
+    def make_node(self, n, s):
+        n, s = pt.as_tensor_variable(n), _float_matrix(s)
+        return Apply(self, [n, s], [pt.scalar(dtype=s.dtype)])
+
+    def infer_shape(self, *args):
+        return [()]
+
+    def perform(self, node, inputs, outputs):
+        value, _ = log_hyp0f1_numpy(*inputs)
+        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
+
+    def pullback(self, inputs, outputs, cotangents):
+        n, s = inputs
+        return [n.zeros_like(dtype=s.dtype), cotangents[0] * LogHyp0F1Gradient()(n, s)]
+
+
+class LogHyp0F1Gradient(_Differentiable):
+    """Gradient of ``LogHyp0F1`` in the singular values."""
+
+    __props__ = ()
+    gufunc_signature = "(),(p)->(p)"
+
+    def make_node(self, n, s):
+        n, s = pt.as_tensor_variable(n), _float_matrix(s)
+        return Apply(self, [n, s], [s.type()])
+
+    def infer_shape(self, *args):
+        return [args[-1][1]]
+
+    def perform(self, node, inputs, outputs):
+        _, gradient = log_hyp0f1_numpy(*inputs)
+        outputs[0][0] = np.asarray(gradient, dtype=node.outputs[0].dtype)
+
+
+class LogHyp0F1Matrix(_Differentiable):
+    """``LogHyp0F1`` of the singular values of a matrix ``F`` of shape (n, p)."""
+
+    __props__ = ()
+    gufunc_signature = "(n,p)->()"
+
+    def make_node(self, F):
+        F = _float_matrix(F)
+        return Apply(self, [F], [pt.scalar(dtype=F.dtype)])
+
+    def infer_shape(self, *args):
+        return [()]
+
+    def perform(self, node, inputs, outputs):
+        (F,) = inputs
+        finite = np.isfinite(F).all()
+        value = log_hyp0f1_numpy(len(F), np.linalg.svd(F, compute_uv=False))[0] if finite else np.nan
+        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [cotangents[0] * LogHyp0F1MatrixGradient()(inputs[0])]
+
+
+class LogHyp0F1MatrixGradient(_Differentiable):
+    """``U diag(g) V'`` with ``F = U diag(s) V'`` and ``g`` the gradient in ``s``; this is E[X] under the law."""
+
+    __props__ = ()
+    gufunc_signature = "(n,p)->(n,p)"
+
+    def make_node(self, F):
+        F = _float_matrix(F)
+        return Apply(self, [F], [F.type()])
+
+    def infer_shape(self, *args):
+        return [args[-1][0]]
+
+    def perform(self, node, inputs, outputs):
+        (F,) = inputs
+        if np.isfinite(F).all():
+            U, s, Vt = np.linalg.svd(F, full_matrices=False)
+            gradient = (U * log_hyp0f1_numpy(len(F), s)[1]) @ Vt
+        else:
+            gradient = np.full_like(F, np.nan)
+        outputs[0][0] = gradient.astype(node.outputs[0].dtype)
+
+
+def log_hyp0f1_numpy(n: Any, s: NDArray) -> tuple[float, NDArray]:
+    """``normalizers.log_hyp0f1``, with NaN instead of an error outside its domain (samplers do look there)."""
+    s = np.ascontiguousarray(s, dtype=np.float64)
+    if not (np.isfinite(s).all() and (s >= 0).all()):
+        return np.nan, np.full(s.shape, np.nan)
+    return log_hyp0f1(int(n), s)
+
+
+def log_hyp0f1_singular(n: Any, s: TensorVariable) -> TensorVariable:
+    """Symbolic log normaliser of the matrix Langevin law from singular values ``(..., p)``."""
+    return Blockwise(LogHyp0F1())(n, s)
+
+
+def log_hyp0f1_matrix(F: TensorVariable) -> TensorVariable:
+    """Symbolic log normaliser of the matrix Langevin law from ``F`` of shape ``(..., n, p)``."""
+    return Blockwise(LogHyp0F1Matrix())(F)
 
 
 # ---------------------------------------------------------------- random variables

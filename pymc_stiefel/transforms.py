@@ -8,18 +8,23 @@ itself, which lets a manifold sampler use the same model. ``householder`` is a c
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.transforms import Transform
 from pytensor.tensor.variable import TensorVariable
+from scipy.special import gammaln
 
 from pymc_stiefel import ops
 
 __all__ = [
+    "HouseholderTransform",
     "ManifoldExpansion",
     "PolarTransform",
     "RotationTransform",
     "SphereTransform",
+    "householder",
     "polar",
     "rotation",
     "sphere",
@@ -106,3 +111,113 @@ class SphereTransform(ManifoldExpansion):
 polar = PolarTransform()
 rotation = RotationTransform()
 sphere = SphereTransform()
+
+
+class HouseholderTransform(Transform):
+    r"""A chart of minimal dimension ``d = n p - p (p + 1) / 2``: one Householder reflector for each column.
+
+    Column ``k`` lives on the unit sphere of the ``m = n - k`` dimensional complement of the columns before it. With
+    :math:`w = (-1, u)`, :math:`u \in R^{m-1}`, the reflector :math:`H = I - 2 w w'/(1 + |u|^2)` maps :math:`-e_1` to a
+    point of that sphere, which is the stereographic projection of ``u``, and carries the later columns along:
+    :math:`X_k = H \,\mathrm{diag}(-1, X_{k+1})`. The map is smooth on all of :math:`R^d`, misses a set of measure zero,
+    and has the Jacobian
+
+    .. math:: \prod_k \left(\frac{2}{1 + |u_k|^2}\right)^{m_k-1} \frac{\Gamma(m_k/2)}{2\pi^{m_k/2}}
+
+    with respect to normalised Haar. Values are scaled to :math:`\sqrt{m-1}\,u`, which have unit variance or so.
+
+    The value variable has shape ``(..., d)``. There is a price to the minimal dimension: every chart of the sphere has
+    a pole at infinity, so the tails are heavy (Cauchy for m = 2) and a posterior near the pole is cut in two.
+
+    A square variable (p = n) has two components, determinant +1 and -1, and no chart reaches both. This one reaches
+    determinant +1: right for ``SpecialOrthogonal``, refused for the other square variables.
+
+    Parameters
+    ----------
+    n, p : int, optional
+        Dimensions; the distributions of this package fill them in: ``transform=pymc_stiefel.transforms.householder``.
+    vector : bool
+        The variable is a vector of shape ``(..., n)``.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model() as model:
+    ...     Q = pst.StiefelUniform("Q", n=5, p=2, transform=pst.transforms.householder)
+    >>> model.initial_point()["Q_householder__"].shape
+    (7,)
+    """
+
+    name = "householder"
+
+    def __init__(self, n: int | None = None, p: int | None = None, vector: bool = False):
+        self.n, self.p, self.vector = n, p, vector
+        self.ndim_supp = 1 if vector else 2
+
+    def for_shape(self, n: int, p: int, vector: bool) -> HouseholderTransform:
+        """The chart for given dimensions; those given before must agree."""
+        if (self.n is not None and self.n != n) or (self.p is not None and self.p != p):
+            raise ValueError(f"a Householder transform for ({self.n}, {self.p}) was given to a ({n}, {p}) variable")
+        if n == 1:
+            raise ValueError("the Householder transform has no coordinates for n = 1; leave the default transform")
+        return HouseholderTransform(n, p, vector)
+
+    def _lengths(self) -> list[int]:
+        """Number of coordinates of each column."""
+        if self.n is None or self.p is None:
+            raise ValueError("the Householder transform needs n and p: use HouseholderTransform(n, p)")
+        return [self.n - k - 1 for k in range(self.p)]
+
+    def _coordinates(self, value: TensorVariable) -> list[TensorVariable]:
+        """The vectors ``u`` of the columns, shape ``(..., m - 1)``."""
+        ends = np.cumsum([0, *self._lengths()])
+        return [value[..., a:b] / np.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
+
+    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+        """Coordinates of an orthonormal matrix."""
+        X = ops.project_checked(value[..., None] if self.vector else value)
+        found = []
+        for k, length in enumerate(self._lengths()):
+            v = X[..., :, 0]
+            u = -v[..., 1:] / (1 + v[..., :1])
+            found.append(u * np.sqrt(max(length, 1)))
+            if k + 1 < len(self._lengths()):
+                X = _reflect(u, X[..., :, 1:])[..., 1:, :]
+        return pt.concatenate(found, axis=-1)
+
+    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+        """The orthonormal matrix with the given coordinates."""
+        coordinates = self._coordinates(value)
+        X = None
+        for u in reversed(coordinates):
+            corner = -pt.ones_like(value[..., :1, None])
+            if X is None:
+                below = pt.zeros_like(u)[..., None]
+                block = pt.concatenate([corner, below], axis=-2)
+            else:
+                top = pt.concatenate([corner, pt.zeros_like(X[..., :1, :])], axis=-1)
+                block = pt.concatenate([top, pt.concatenate([pt.zeros_like(X[..., :, :1]), X], axis=-1)], axis=-2)
+            X = _reflect(u, block)
+        assert X is not None
+        return X[..., 0] if self.vector else X
+
+    def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
+        """Log density of normalised Haar measure in the coordinates, batch shaped."""
+        total = pt.zeros_like(value[..., 0])
+        for u, length in zip(self._coordinates(value), self._lengths(), strict=True):
+            if length == 0:
+                continue
+            m = length + 1
+            log_area = np.log(2) + m / 2 * np.log(np.pi) - gammaln(m / 2)
+            constant = length * np.log(2) - length / 2 * np.log(length) - log_area
+            total = total + constant - length * pt.log1p((u**2).sum(axis=-1))
+        return total
+
+
+def _reflect(u: TensorVariable, block: TensorVariable) -> TensorVariable:
+    """``H block`` with ``H = I - 2 w w' / (1 + |u|^2)``, ``w = (-1, u)``."""
+    w = pt.concatenate([-pt.ones_like(block[..., 0, :1]), u], axis=-1)[..., None]
+    return block - 2 * w * (w * block).sum(axis=-2, keepdims=True) / (1 + (u**2).sum(axis=-1))[..., None, None]
+
+
+householder = HouseholderTransform()

@@ -1,0 +1,161 @@
+"""Checks of distribution arguments at declaration: what is wrong, what was given, what to do.
+
+Numbers are checked here. Symbolic parameters are checked for dtype and dimensions only; their values are checked
+when the density is evaluated.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_stiefel import geometry
+from pymc_stiefel.ops import manifold_tolerance
+
+SYMMETRY_TOLERANCE = 1e-8
+
+
+def integer(name: str, value: Any) -> int:
+    """A positive Python integer, from an integer only."""
+    if isinstance(value, Constant):
+        value = value.data
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be an integer known at declaration, got {value!r} of type {type(value).__name__}; "
+            f"write {name}=4, not 4.0 or a random variable"
+        ) from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number
+
+
+def dimensions(n: Any, p: Any) -> tuple[int, int]:
+    """``n >= p >= 1``."""
+    n, p = integer("n", n), integer("p", p)
+    if n < p:
+        raise ValueError(
+            f"n must be at least p: {p} orthonormal columns do not fit in dimension n = {n}; "
+            "swap them, or transpose the variable where it is used"
+        )
+    return n, p
+
+
+def array(name: str, value: Any, ndim: int) -> TensorVariable:
+    """A floating point tensor with at least ``ndim`` dimensions; numbers must be real and finite."""
+    if isinstance(value, Variable) and not isinstance(value, Constant):
+        if not hasattr(value.type, "dtype") or value.type.dtype.startswith("complex"):
+            raise TypeError(f"{name} must be a real tensor, got {value.type}")
+        tensor = value
+    else:
+        tensor = pt.constant(_real_numbers(name, value.data if isinstance(value, Constant) else value))
+    if tensor.type.ndim < ndim:
+        kind = {0: "a scalar", 1: "a vector", 2: "a matrix"}[ndim]
+        raise ValueError(f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions")
+    return tensor.astype(pytensor.config.floatX)
+
+
+def _real_numbers(name: str, value: Any) -> NDArray:
+    numbers = np.asarray(value)
+    if np.iscomplexobj(numbers):
+        raise TypeError(f"{name} must be real, got complex numbers ({numbers.dtype})")
+    if numbers.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__} of dtype {numbers.dtype}")
+    numbers = numbers.astype(pytensor.config.floatX)
+    if not np.isfinite(numbers).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
+        raise ValueError(f"{name} must be finite, got {numbers[where]} at {where}; remove NaN and infinite entries")
+    return numbers
+
+
+def known(tensor: TensorVariable) -> NDArray | None:
+    """The value of a constant tensor, None if it is symbolic."""
+    return np.asarray(tensor.data) if isinstance(tensor, Constant) else None
+
+
+def tall(name: str, tensor: TensorVariable) -> None:
+    """Last two dimensions ``n >= p``, as far as they are known."""
+    n, p = tensor.type.shape[-2:]
+    if n is not None and p is not None and n < p:
+        raise ValueError(f"{name} must have at least as many rows as columns, got shape ({n}, {p}); transpose it")
+
+
+def square(name: str, tensor: TensorVariable) -> None:
+    """Last two dimensions equal, as far as they are known."""
+    rows, columns = tensor.type.shape[-2:]
+    if rows is not None and columns is not None and rows != columns:
+        raise ValueError(f"{name} must be a square matrix, got shape ({rows}, {columns})")
+
+
+def symmetric(name: str, tensor: TensorVariable) -> None:
+    """Square and, if known, symmetric."""
+    square(name, tensor)
+    numbers = known(tensor)
+    if numbers is None:
+        return
+    error = np.abs(numbers - np.swapaxes(numbers, -1, -2)).max(initial=0.0)
+    if error > SYMMETRY_TOLERANCE * max(1.0, np.abs(numbers).max(initial=0.0)):
+        raise ValueError(
+            f"{name} must be symmetric, but max|{name} - {name}'| = {error:.3g}; use ({name} + {name}') / 2"
+        )
+
+
+def positive_definite(name: str, tensor: TensorVariable) -> None:
+    """Symmetric and, if known, positive definite."""
+    symmetric(name, tensor)
+    numbers = known(tensor)
+    if numbers is None:
+        return
+    smallest = float(np.linalg.eigvalsh(numbers).min(initial=np.inf))
+    if smallest <= 0:
+        raise ValueError(
+            f"{name} must be positive definite, its smallest eigenvalue is {smallest:.3g}; "
+            "add a multiple of the identity"
+        )
+
+
+def non_negative(name: str, tensor: TensorVariable) -> None:
+    """No negative entry, if known."""
+    numbers = known(tensor)
+    if numbers is not None and (numbers < 0).any():
+        raise ValueError(f"{name} must not be negative, got {numbers.min():.6g}; turn the direction round instead")
+
+
+def orthonormal(name: str, tensor: TensorVariable, *, vector: bool = False) -> None:
+    """Orthonormal columns, or unit length, if known."""
+    numbers = known(tensor)
+    if numbers is None:
+        return
+    error = float(np.max(geometry.orthogonality_error(numbers[..., None] if vector else numbers), initial=0.0))
+    if error > manifold_tolerance(str(numbers.dtype)):
+        what, remedy = (
+            ("a unit vector", f"{name} / norm({name})")
+            if vector
+            else ("orthonormal", f"pymc_stiefel.geometry.polar({name})")
+        )
+        raise ValueError(f"{name} must be {what}, max|{name}'{name} - I| = {error:.3g}; use {remedy}")
+
+
+def same_length(first: str, length: int | None, second: str, other: int | None) -> None:
+    """Two dimensions that must agree, as far as they are known."""
+    if length is not None and other is not None and length != other:
+        raise ValueError(f"shapes do not match: {first} is {length}, {second} is {other}")
+
+
+def core_shape(what: str, given: Sequence[int | None], expected: Sequence[int | None]) -> None:
+    """The support dimensions that the user gave against those of the distribution."""
+    for mine, theirs in zip(given, expected, strict=True):
+        if mine is not None and theirs is not None and mine != theirs:
+            raise ValueError(
+                f"{what} ends in {tuple(given)}, but this variable has support shape {tuple(expected)}; "
+                "batch dimensions come first, the matrix (n, p) or vector (n,) comes last"
+            )
