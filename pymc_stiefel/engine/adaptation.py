@@ -62,6 +62,12 @@ class Moments(NamedTuple):
     gradient_mean: np.ndarray
     gradient_square: np.ndarray
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether every Euclidean coordinate has taken more than one value."""
+        square = self.draw_square
+        return bool(np.all(np.diag(square) if square.shape[0] == square.shape[1] else square))
+
 
 def make_moments(layout: Layout) -> Moments:
     d = layout.size - layout.stiefel

@@ -32,9 +32,9 @@ inner = numba.njit(error_model="numpy", fastmath=FAST)
 
 
 def compiled(function=None, **options):
-    """``numba.njit`` with a disk cache that notices changes anywhere in the package.
+    """``numba.njit`` with a disk cache that notices changes in neighbouring files.
 
-    numba's cache looks at the file of the decorated function only, so an edited helper elsewhere would go
+    numba's cache looks at the file of the decorated function only, so an edited helper beside it would go
     unnoticed. Where no cache directory can be written the function is compiled in every process.
     """
     if function is None:
@@ -46,14 +46,14 @@ def compiled(function=None, **options):
         return numba.njit(**options)(function)
     cache_file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = (cache_file._source_stamp, _package_digest())
+        cache_file._source_stamp = (cache_file._source_stamp, _directory_digest(Path(function.__code__.co_filename).parent))
     return dispatcher
 
 
 @cache
-def _package_digest() -> str:
+def _directory_digest(directory: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
+    for path in sorted(directory.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -201,7 +201,8 @@ class Sampler:
         if window_of(chain.draws + 1) == window:
             return
         both = chain.moments if window == 0 else merged(chain.previous, chain.moments)
-        chain.metric = learnt_metric(self.layout, both, settings.drift, settings.pair)
+        if both.has_moved:  # a chain that did not move teaches nothing
+            chain.metric = learnt_metric(self.layout, both, settings.drift, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         self._restart_step_size(self.step_size)
 

@@ -1,0 +1,325 @@
+"""From a PyMC model to the compiled log density that the engine calls.
+
+The variables of a step become one flat vector in the engine's layout. Orthonormal variables enter with their
+untransformed density, everything else as PyMC transforms it. The function that PyTensor's numba backend compiles is
+wrapped as a C function; values that are not sampled by the step (data, variables of other steps) are handed over by
+address, so that they may change between draws without anything being compiled again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from numba import types
+from numba.extending import intrinsic
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.utils import replace_rvs_by_values
+from pymc.pytensorf import compile, rewrite_pregrad
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
+from pymc_stiefel.engine.blocks import Layout, make_layout
+from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
+from pymc_stiefel.transforms import ManifoldExpansion
+
+__all__ = ["ModelDensity", "manifold_block"]
+
+
+def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
+    """The Stiefel block of a value variable, or None if it is to be treated as Euclidean.
+
+    A variable with a chart as its transform (Householder) is Euclidean.
+    """
+    rv = model.values_to_rvs[value]
+    transform = model.rvs_to_transforms.get(rv)
+    if transform is None or isinstance(transform, ManifoldExpansion):
+        return stiefel_block(rv)
+    return None
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Where a value variable sits in the flat vector of the engine."""
+
+    value: Variable
+    shape: tuple[int, ...]
+    block: StiefelBlock | None
+    start: int
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=int))
+
+    def unpack(self, flat):
+        """The variable as an expression of the flat vector; matrices are stored by columns."""
+        part = flat[self.start : self.start + self.size]
+        if self.block is None or self.block.vector:
+            return part.reshape(self.shape).astype(self.value.dtype)
+        stored = (*self.shape[:-2], self.shape[-1], self.shape[-2])
+        return part.reshape(stored).swapaxes(-1, -2).astype(self.value.dtype)
+
+    def pack(self, array):
+        """A gradient in the layout of the flat vector."""
+        if self.block is not None and not self.block.vector:
+            array = array.swapaxes(-1, -2)
+        return array.ravel().astype("float64")
+
+    def positions(self) -> np.ndarray:
+        """Index in the flat vector of each entry of the variable, in C order."""
+        index = np.arange(self.start, self.start + self.size)
+        if self.block is None or self.block.vector:
+            return index
+        stored = index.reshape((*self.shape[:-2], self.shape[-1], self.shape[-2]))
+        return stored.swapaxes(-1, -2).ravel()
+
+
+class ModelDensity:
+    """Log density and gradient of a model, as an address for the engine.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    values : sequence of value variables
+        Those that are sampled. The others are held fixed at ``shared``.
+    initial_point : dict
+        Gives the shapes, and first values to ``shared``.
+    reflect : bool or None
+        Which matrices may have the sign of a column flipped: None for those of O(n), which need it.
+
+    Attributes
+    ----------
+    layout : Layout
+    order : ndarray
+        ``flat[order]`` is the concatenation of the variables as PyMC ravels them.
+    shared : dict
+        Name of a variable that is not sampled -> its shared variable.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        values: Sequence[Variable],
+        initial_point: dict[str, np.ndarray],
+        *,
+        reflect: bool | None = None,
+        compile_kwargs: dict | None = None,
+    ):
+        blocks = {value: manifold_block(model, value) for value in values}
+        self.slots = _make_slots(values, blocks, initial_point)
+        self.layout = _make_layout(self.slots, reflect)
+        by_value = {slot.value: slot for slot in self.slots}
+        self.order = np.concatenate([by_value[value].positions() for value in values])
+        self.names = [value.name for value in values]
+
+        logp = _log_density(model, [value for value in values if blocks[value] is not None])
+        others = [value for value in model.value_vars if value not in blocks]
+        self.shared = {
+            value.name: pytensor.shared(initial_point[value.name], f"{value.name}_shared__") for value in others
+        }
+        _refuse_random(logp)
+        flat = pt.vector("q", dtype="float64")
+        gradients = pytensor.grad(
+            rewrite_pregrad(logp), [slot.value for slot in self.slots], disconnected_inputs="ignore"
+        )
+        packed = pt.join(0, *[slot.pack(g) for slot, g in zip(self.slots, gradients, strict=True)])
+        givens = [(slot.value, slot.unpack(flat)) for slot in self.slots]
+        givens += [(value, self.shared[value.name]) for value in others]
+        self._graph = ([flat], [logp.astype("float64"), packed], givens)
+        self._compile_kwargs = {k: v for k, v in (compile_kwargs or {}).items() if k != "mode"}
+        with model:  # for the model's own wish about checks of bounds
+            self._compile()
+
+    # ------------------------------------------------------------ compilation
+
+    def _compile(self) -> None:
+        inputs, outputs, givens = self._graph
+        try:
+            self._function = compile(inputs, outputs, givens=givens, mode="NUMBA", **self._compile_kwargs)
+            self._function.trust_input = True
+            self._link()
+        except Exception as error:  # whatever numba raises, the default backend decides
+            warnings.warn(
+                "numba cannot compile the gradient of this model, so every evaluation goes through Python, "
+                f"which is slower ({type(error).__name__}: {str(error).strip().splitlines()[0]}).",
+                UserWarning,
+                stacklevel=2,
+            )
+            self._function = compile(inputs, outputs, givens=givens, mode=None, **self._compile_kwargs)
+            self._function.trust_input = True
+            self._link_python()
+        self.refresh()
+
+    def _link(self) -> None:
+        """Wrap the numba function as a C function."""
+        containers = self._function.input_storage[1:]
+        self._kinds = [(container.type.numpy_dtype, container.type.ndim) for container in containers]
+        self._c_function: Any = numba.cfunc(DENSITY_SIGNATURE)(
+            _c_density(self._function.vm.jit_fn, self.layout.size, self._kinds)
+        )
+        self.address: int = self._c_function.address
+
+    def _link_python(self) -> None:
+        """Wrap a Python function as a C function: the slow path."""
+        size = self.layout.size
+        self._kinds = []
+        pointer = ctypes.POINTER(ctypes.c_double)
+
+        def density(q, gradient, extra):
+            try:
+                value, packed = self._function(np.ctypeslib.as_array(q, (size,)).copy())
+            except Exception as error:
+                # Nothing can be raised through compiled code: a failed evaluation is a divergence.
+                self.last_error = error
+                return np.nan
+            np.ctypeslib.as_array(gradient, (size,))[:] = packed
+            return float(value)
+
+        self._c_function = ctypes.CFUNCTYPE(ctypes.c_double, pointer, pointer, ctypes.c_void_p)(density)
+        self.address = ctypes.cast(self._c_function, ctypes.c_void_p).value or 0
+
+    def refresh(self) -> bool:
+        """Read data and other variables again; returns whether any has been replaced since the last time."""
+        values = [container.storage[0] for container in self._function.input_storage[1:]] if self._kinds else []
+        known = getattr(self, "_values", None)
+        if known is not None and all(new is old for new, old in zip(values, known, strict=True)):
+            return False
+        self._values = values
+        self._held = [
+            np.ascontiguousarray(value, dtype=dtype) for value, (dtype, _) in zip(values, self._kinds, strict=True)
+        ]
+        numbers = [number for array in self._held for number in (array.ctypes.data, *array.shape)]
+        self.extra = np.array(numbers or [0], dtype=np.int64)
+        return True
+
+    def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log density and gradient through PyTensor's own interface, with its error messages."""
+        value, gradient = self._function(np.array(flat, dtype=np.float64))
+        return float(value), gradient
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Compiled C functions do not travel to other processes; they are linked anew there."""
+        dropped = ("_c_function", "address", "_graph", "_values", "_held", "extra")
+        return {key: value for key, value in self.__dict__.items() if key not in dropped}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if hasattr(self._function.vm, "jit_fn"):
+            self._link()
+        else:
+            self._link_python()
+        self.refresh()
+
+
+def _make_slots(values, blocks, initial_point) -> list[_Slot]:
+    """Orthonormal variables first, then the Euclidean ones."""
+    slots, start = [], 0
+    for value in sorted(values, key=lambda value: blocks[value] is None):
+        shape = np.shape(initial_point[value.name])
+        slots.append(_Slot(value, shape, blocks[value], start))
+        start += slots[-1].size
+    return slots
+
+
+def _make_layout(slots: list[_Slot], reflect: bool | None) -> Layout:
+    shapes, flips = [], []
+    for slot in slots:
+        if slot.block is not None:
+            block = slot.block
+            count = int(np.prod(block.batch_shape, dtype=int))
+            needed = block.n == block.p
+            shapes += [(block.n, block.p)] * count
+            flips += [not block.special and (needed if reflect is None else reflect)] * count
+    euclidean = sum(slot.size for slot in slots if slot.block is None)
+    return make_layout(shapes, euclidean, flips)
+
+
+def _log_density(model: pm.Model, on_manifold: list[Variable]) -> Variable:
+    """The model's log density with the transforms of ``on_manifold`` (and their Jacobian terms) left out."""
+    untransformed = {model.values_to_rvs[value] for value in on_manifold}
+    rvs_to_transforms = {
+        rv: None if rv in untransformed else transform for rv, transform in model.rvs_to_transforms.items()
+    }
+    factors = transformed_conditional_logp(
+        rvs=model.basic_RVs, rvs_to_values=model.rvs_to_values, rvs_to_transforms=rvs_to_transforms
+    )
+    if model.potentials:
+        factors = factors + replace_rvs_by_values(
+            model.potentials, rvs_to_values=model.rvs_to_values, rvs_to_transforms=rvs_to_transforms
+        )
+    return without_manifold_check([pt.sum([pt.sum(factor) for factor in factors])])[0]
+
+
+def _refuse_random(logp: Variable) -> None:
+    """A density that is random itself (``pm.Minibatch``) has no exact accept step."""
+    if any(isinstance(variable.type, RandomType) for variable in ancestors([logp])):
+        raise ValueError(
+            "the log density of this model is random (pm.Minibatch?): an accept step would be wrong. "
+            "Use OrthogonalSGHMC, or put the whole data in the model."
+        )
+
+
+# ---------------------------------------------------------------- the C function
+
+
+@intrinsic
+def _pointer(typingctx, address):
+    """An integer as a void pointer."""
+    signature = types.voidptr(types.int64)
+
+    def codegen(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+
+    return signature, codegen
+
+
+def _reader(dtype: np.dtype, ndim: int, place: int):
+    """Compiled function ``extra -> array``: the array whose address and shape stand at ``place``."""
+    kind = numba.from_dtype(dtype)
+    if ndim == 0:
+        return numba.njit(lambda extra: numba.carray(_pointer(extra[place]), (), kind))
+    if ndim == 1:
+        return numba.njit(lambda extra: numba.carray(_pointer(extra[place]), (extra[place + 1],), kind))
+    shape = numba.njit(
+        {
+            2: lambda e: (e[place + 1], e[place + 2]),
+            3: lambda e: (e[place + 1], e[place + 2], e[place + 3]),
+            4: lambda e: (e[place + 1], e[place + 2], e[place + 3], e[place + 4]),
+        }[ndim]
+    )
+    return numba.njit(lambda extra: numba.carray(_pointer(extra[place]), shape(extra), kind))
+
+
+def _c_density(function, size: int, kinds: list[tuple[np.dtype, int]]):
+    """The function of three pointers that numba compiles to C."""
+    arguments = numba.njit(lambda extra: ())
+    place = 0
+    for dtype, ndim in kinds:
+        arguments = _appended(arguments, _reader(dtype, ndim, place))
+        place += ndim + 1
+    length = max(place, 1)
+    evaluate = numba.njit(lambda q, extra: function(q, *arguments(extra)))
+
+    def density(q, gradient, extra):
+        try:
+            value, packed = evaluate(numba.carray(q, (size,)), numba.carray(extra, (length,)))
+            numba.carray(gradient, (size,))[:] = packed
+            return value.item()
+        except Exception:  # nothing can be raised through C: a failed evaluation is a divergence
+            return np.nan
+
+    return density
+
+
+def _appended(first, last):
+    return numba.njit(lambda extra: first(extra) + (last(extra),))  # noqa: RUF005 (numba has no unpacking here)
