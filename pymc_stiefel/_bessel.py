@@ -1,8 +1,8 @@
 r"""Bessel functions for p = 1: :math:`\log {}_0F_1(n/2; \kappa^2/4)` and its derivative, in compiled code.
 
 With :math:`\nu = n/2 - 1`, :math:`{}_0F_1(n/2; \kappa^2/4) = \Gamma(n/2) (2/\kappa)^\nu I_\nu(\kappa)`, whose
-logarithmic derivative is :math:`I_{\nu+1}(\kappa) / I_\nu(\kappa)`. Everything is written for this ratio to the value at 0, which
-neither over- nor underflows and does not cancel.
+logarithmic derivative is :math:`I_{\nu+1}(\kappa) / I_\nu(\kappa)`. Everything is written for this ratio to the value
+at 0, which neither over- nor underflows and does not cancel.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _langevin_column(X, F, j, g, z, rng):
 @compiled
 def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
     """Gibbs sweeps in place for exp(tr(F'X) + sum b_j x_j'Ax_j); about p (n - p + 1)^3 + n^2 p operations a sweep."""
-    n, p = X.shape
+    p = X.shape[1]
     f, Q, out = np.empty(2), np.empty((2, 2)), np.empty(2)
     for _ in range(sweeps):
         for i in range(p):
@@ -120,7 +120,7 @@ def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
 
 @compiled
 def _quadratic_pair(X, A, b, F, i, j, f, Q, out, rng):
-    """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; then reflect with the odds that has."""
+    """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; reflections are left to the columns' signs."""
     n = X.shape[0]
     x, y = X[:, i].copy(), X[:, j].copy()
     Ax, Ay = A @ x, A @ y

@@ -57,7 +57,7 @@ def angular_central_gaussian(Sigma: ArrayLike, p: int, *, size: Size = None, rng
     except np.linalg.LinAlgError:
         smallest = float(np.linalg.eigvalsh(Sigma)[0])
         raise ValueError(
-            f"Sigma must be positive definite; its smallest eigenvalue is {smallest:.3g}. Add a multiple of the identity."
+            f"Sigma must be positive definite; smallest eigenvalue {smallest:.3g}. Add a multiple of the identity."
         ) from None
     Z = factor @ rng.standard_normal((*_shape(size), n, p))
     U, _, Vt = np.linalg.svd(Z, full_matrices=False)

@@ -1,33 +1,125 @@
-r"""Normalising constants of the matrix Langevin and Bingham laws: values and derivatives, in compiled code."""
+r"""Normalising constants of the matrix Langevin and Bingham laws: values and derivatives, in compiled code.
+
+All constants are expectations over normalised Haar measure on St(n, p), so that the uniform law has logarithm 0.
+docs/normalizers.md says which method serves where, and how large its error was measured to be.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from pymc_stiefel._bessel import log_hyp0f1_vector
+from pymc_stiefel._bingham import log_bingham_frame, log_bingham_vector
+from pymc_stiefel._recurrence import log_hyp0f1_recurrence
+from pymc_stiefel._saddlepoint import log_hyp0f1_saddlepoint
 from pymc_stiefel.engine.compiling import compiled
 
-__all__ = ["log_hyp0f1", "log_hyp0f1_vector"]
+__all__ = ["log_bingham", "log_bingham_vector", "log_hyp0f1", "log_hyp0f1_batch", "log_hyp0f1_vector"]
+
+EXACT_COLUMNS = 5
+BINGHAM_COLUMNS = 10
+"""Largest min(p, n - p) for which the Pfaffian of the matrix Bingham normaliser keeps its digits."""
+
+
+@compiled
+def log_hyp0f1(n, s):
+    r"""Matrix Langevin normaliser :math:`\log {}_0F_1(n/2; F'F/4) = \log E_\mathrm{Haar}\,\mathrm{etr}(F'X)`.
+
+    Parameters
+    ----------
+    n : int or float
+        Rows, n >= p.
+    s : float64[p]
+        Singular values of F in any order. Signs do not matter: the value is even and the derivative odd in each.
+
+    Returns
+    -------
+    value : float
+    grad : float64[p]
+        Derivative in s, which is the diagonal of E[X] in the basis of F's singular vectors.
+
+    Notes
+    -----
+    p = 1 by Bessel functions and p = 2 by Muirhead's series over them; p = 3, 4, 5 by a recurrence in 2^p symmetric
+    unknowns (microseconds; for p <= 4 relative error below 1e-8 with s to 50). Where ``|s|`` exceeds ``exact_radius``,
+    and for p >= 6, a second-order saddlepoint approximation continues them; see docs/normalizers.md for its error.
+    Continuous with a continuous derivative for p <= 5, analytic for p >= 6. Compiled; callable from compiled code.
+    """
+    rows = float(n)
+    size = np.abs(s)
+    if len(s) == 1:
+        value, slope = log_hyp0f1_vector(rows, size[0])
+        grad = np.array([slope])
+    elif len(s) > EXACT_COLUMNS:
+        value, grad = log_hyp0f1_saddlepoint(rows, size)
+    else:
+        norm = math.sqrt(np.sum(size * size))
+        radius = exact_radius(rows, len(s))
+        if norm <= radius:
+            value, grad = _exact(rows, size)
+        else:
+            value, grad = _continued(rows, size, norm, radius)
+    for i in range(len(s)):
+        if s[i] < 0.0:
+            grad[i] = -grad[i]
+    return value, grad
+
+
+@compiled
+def exact_radius(n, p):
+    """Norm of s up to which 0F1 is summed exactly: bounded by time for p = 2, by rounding for p = 3, 4, 5."""
+    if p == 2:
+        return min(2000.0 + 10.0 * n, 2e4)
+    if p == 3:
+        return min(300.0 + 5.0 * n, 3000.0)
+    return min(100.0 + 2.0 * n, 1500.0) if p == 4 else min(25.0 + 2.0 * n, 800.0)
+
+
+@compiled
+def _exact(n, s):
+    if len(s) == 2:
+        return _muirhead(n, s)
+    return log_hyp0f1_recurrence(n, s)
+
+
+@compiled
+def _continued(n, s, norm, radius):
+    """The exact value at ``shrink * s`` plus the saddlepoint's difference from there to s.
+
+    The norm of the inner point goes from radius to 1.5 radius with slope one at the start, so that the derivative
+    is continuous, and the saddlepoint's error, which hardly varies at high concentration, is mostly taken off.
+    """
+    ratio = radius / norm
+    inner = radius * (1.5 - 0.5 * ratio * ratio)
+    shrink = inner / norm
+    slope = (ratio**3 - shrink) / norm  # of shrink, in the norm
+    value, grad = _exact(n, shrink * s)
+    near, near_grad = log_hyp0f1_saddlepoint(n, shrink * s)
+    far, far_grad = log_hyp0f1_saddlepoint(n, s)
+    correction = grad - near_grad
+    along = slope / norm * np.sum(correction * s)
+    return far + value - near, far_grad + shrink * correction + along * s
 
 
 @compiled
 def _muirhead(n, s):
-    """p = 2: Muirhead's series over 0F1 of one variable; every term is positive."""
+    r"""p = 2: :math:`\sum_k (x_1 x_2)^k / [(a-\frac12)_k (a)_{2k} k!]\, {}_0F_1(a+2k; x_1+x_2)`, all terms positive.
+
+    The one-variable functions follow from the last one needed by the downward recurrence in their order
+    (Muirhead 1975, doi:10.1214/aos/1176343086). About sqrt(s_1 s_2) / 5 + 10 terms.
+    """
     a = 0.5 * n
-    product = (0.25 * s[0] * s[1]) ** 2  # x1 x2 with x = s^2 / 4
+    product = (0.25 * s[0] * s[1]) ** 2  # x_1 x_2 with x = s^2 / 4
     kappa = math.hypot(s[0], s[1])
     size, log_term, log_peak = 0, 0.0, 0.0
-    while log_term > log_peak - 41.0:  # the bound that leaves out the decreasing factor 0F1(a + 2k)
-        if product == 0.0:
-            break
-        k = size
-        log_term += math.log(product / ((k + 1.0) * (a - 0.5 + k) * (a + 2.0 * k) * (a + 2.0 * k + 1.0)))
+    while product > 0.0 and log_term > log_peak - 41.0:  # a bound: the decreasing factor 0F1(a + 2k) is left out
+        log_term += math.log(product) - math.log(_muirhead_divisor(a, size))
         log_peak = max(log_peak, log_term)
         size += 1
-    values = np.empty(size + 1)
-    ratios = np.empty(size + 1)
+    values, ratios = np.empty(size + 1), np.empty(size + 1)
     dimension = n + 4.0 * size
     value, ratio = log_hyp0f1_vector(dimension, kappa)
     values[size], ratios[size] = value, ratio
@@ -38,56 +130,80 @@ def _muirhead(n, s):
             value += math.log1p(growth)
             ratio = kappa / dimension / (1.0 + growth)
         values[k], ratios[k] = value, ratio
-    total, radial, joint = 1.0, ratios[0], 0.0
+    first, total, radial, joint, log_factor = 1.0, 0.0, ratios[0], 0.0, 0.0
     relative = 1.0  # term k divided by term 0
     for k in range(size):
-        bare = relative * math.exp(values[k + 1] - values[k])
-        bare /= (k + 1.0) * (a - 0.5 + k) * (a + 2.0 * k) * (a + 2.0 * k + 1.0)
+        if total > 1e200:
+            first, total, radial, joint, relative = 1e-200 * np.array([first, total, radial, joint, relative])
+            log_factor += 200.0 * math.log(10.0)
+        bare = relative * math.exp(values[k + 1] - values[k]) / _muirhead_divisor(a, k)
         relative = bare * product
         total += relative
         radial += relative * ratios[k + 1]
         joint += (k + 1.0) * bare
-    along = radial / total / kappa if kappa > 0.0 else 1.0 / n
-    across = joint / total / 8.0
+    along = radial / (first + total) / kappa if kappa > 0.0 else 1.0 / n
+    across = joint / (first + total) / 8.0
     grad = np.array([s[0] * (along + across * s[1] ** 2), s[1] * (along + across * s[0] ** 2)])
-    return values[0] + math.log(total), grad
+    if log_factor > 0.0:
+        return values[0] + math.log(first + total) + log_factor, grad
+    return values[0] + math.log1p(total), grad
 
 
 @compiled
-def _laplace(n, s):
-    """Butler & Wood's calibrated Laplace approximation (doi:10.1214/aos/1059655922)."""
-    p = len(s)
-    u = np.empty(p)
-    du = np.empty(p)
-    value = 0.0
-    for i in range(p):
-        root = math.sqrt(n * n + 4.0 * s[i] ** 2)
-        u[i] = 2.0 * s[i] / (n + root)
-        du[i] = 2.0 / (n + root) * (1.0 - 4.0 * s[i] ** 2 / (root * (n + root)))
-        value += 0.5 * n * math.log1p(-(u[i] ** 2)) + s[i] * u[i]
-    grad = u.copy()
-    for i in range(p):
-        for j in range(i + 1):
-            value -= 0.5 * math.log1p(-((u[i] * u[j]) ** 2))
-            factor = u[i] * u[j] / (1.0 - (u[i] * u[j]) ** 2)
-            grad[i] += factor * u[j] * du[i]
-            grad[j] += factor * u[i] * du[j]
+def _muirhead_divisor(a, k):
+    return (k + 1.0) * (a - 0.5 + k) * (a + 2.0 * k) * (a + 2.0 * k + 1.0)
+
+
+def log_hyp0f1_batch(n: int, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """:func:`log_hyp0f1` for every vector ``s[..., :]``: values and derivatives, each in the batch's shape."""
+    s = np.asarray(s, dtype=np.float64)
+    value = np.empty(s.shape[:-1])
+    grad = np.empty(s.shape)
+    for index in np.ndindex(value.shape):
+        value[index], grad[index] = log_hyp0f1(n, np.ascontiguousarray(s[index]))
     return value, grad
 
 
-@compiled
-def log_hyp0f1(n, s):
-    """log 0F1(n/2; F'F/4) and its derivative in the singular values s of F."""
-    p = len(s)
-    if p == 1:
-        value, slope = log_hyp0f1_vector(float(n), abs(s[0]))
-        return value, np.array([math.copysign(slope, s[0])])
-    size = np.abs(s)
-    if p == 2:
-        value, grad = _muirhead(float(n), size)
-    else:
-        value, grad = _laplace(float(n), size)
-    for i in range(p):
-        if s[i] < 0.0:
-            grad[i] = -grad[i]
-    return value, grad
+def log_bingham(n: int, a: ArrayLike, b: ArrayLike) -> tuple[float, NDArray[np.float64]]:
+    r"""Matrix Bingham normaliser :math:`\log E_\mathrm{Haar}\,\mathrm{etr}(BX'AX)` on St(n, p) for B a multiple of I.
+
+    Parameters
+    ----------
+    n : int
+        Rows.
+    a : float64[n]
+        Eigenvalues of A, in any order.
+    b : float64[p]
+        Eigenvalues of B; all must be equal (always so for p = 1).
+
+    Returns
+    -------
+    value : float
+        :math:`\log {}_1F_1(p/2; n/2; bA)`, exact to about 1e-12 (1e-8 at the largest p).
+    grad : float64[n]
+        Derivative in a.
+
+    Raises
+    ------
+    ValueError
+        For unequal b with 1 < p, or min(p, n - p) > 10: no normaliser is implemented for these.
+    """
+    a = np.ascontiguousarray(a, dtype=np.float64)
+    b = np.atleast_1d(np.asarray(b, dtype=np.float64))
+    p = len(b)
+    if a.shape != (n,) or not n >= p >= 1:
+        raise ValueError(f"need n eigenvalues of A and n >= p >= 1, got n={n}, a of shape {a.shape}, p={p}")
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise ValueError("a and b must be finite")
+    if np.ptp(b) > 1e-12 * np.abs(b).max():
+        raise ValueError(
+            f"the matrix Bingham normaliser is available only for B a multiple of the identity, got eigenvalues {b}; "
+            "keep A and B constant, or use a multiple of the identity"
+        )
+    if min(p, n - p) > BINGHAM_COLUMNS:
+        raise ValueError(
+            f"the matrix Bingham normaliser is available for min(p, n - p) <= {BINGHAM_COLUMNS}, got n={n}, p={p}; "
+            "keep A constant, so that it is not needed"
+        )
+    value, grad = log_bingham_frame(p, b[0] * a)
+    return float(value), b[0] * grad
