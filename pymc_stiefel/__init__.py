@@ -13,6 +13,7 @@ from pymc_stiefel.distributions import (
     UnitVector,
     VonMisesFisher,
 )
+from pymc_stiefel.factors import eigen_spd, low_rank, orthogonal_columns, orthogonal_conv, orthogonal_dense
 from pymc_stiefel.plots import (
     plot_alignment,
     plot_columns,
@@ -22,21 +23,30 @@ from pymc_stiefel.plots import (
     plot_sphere,
     plot_subspace,
 )
+from pymc_stiefel.step_methods import GeodesicHMC, OrthogonalHMC, StiefelNUTS
 
 __all__ = [
+    "GeodesicHMC",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",
     "MatrixLangevin",
+    "OrthogonalHMC",
     "SpecialOrthogonal",
+    "StiefelNUTS",
     "StiefelUniform",
     "UnitVector",
     "VonMisesFisher",
     "align",
     "dispersion",
+    "eigen_spd",
     "geometry",
     "invariants",
+    "low_rank",
     "mean",
+    "orthogonal_columns",
+    "orthogonal_conv",
+    "orthogonal_dense",
     "orthogonality_error",
     "plot_alignment",
     "plot_columns",

@@ -84,6 +84,7 @@ class Sampler:
     def __post_init__(self) -> None:
         self.work = make_workspace(self.layout, self.settings.max_treedepth if self.is_dynamic else 0)
         self.stats = np.zeros(len(STATISTICS))
+        self.last_step_size = np.nan
         self.reset()
 
     @property
@@ -113,10 +114,14 @@ class Sampler:
     @property
     def step_size(self) -> float:
         """The step size of the next draw."""
-        averaging = self.chain.averaging
-        if not self.settings.adapt_step_size:
-            return self.settings.step_size or 0.1
-        return math.exp(averaging.log_step if self.chain.tune else averaging.log_bar)
+        if self.chain.tune and self.settings.adapt_step_size:
+            return math.exp(self.chain.averaging.log_step)
+        return self.averaged_step_size
+
+    @property
+    def averaged_step_size(self) -> float:
+        """The step size that tuning has settled on so far."""
+        return math.exp(self.chain.averaging.log_bar)
 
     def draw(self, q: np.ndarray, *, keep_gradient: bool = True) -> np.ndarray:
         """One draw from ``q``. Returns the new state (a view); ``stats`` has what happened.
@@ -130,7 +135,7 @@ class Sampler:
         if not chain.started:
             self._start()
             fresh = True
-        eps = self.step_size
+        eps = self.last_step_size = self.step_size
         max_treedepth = settings.max_treedepth
         if chain.tune and chain.draws < EARLY_DRAWS:
             max_treedepth = min(max_treedepth, EARLY_TREEDEPTH)

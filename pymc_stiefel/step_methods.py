@@ -1,0 +1,403 @@
+"""The step methods that ``pm.sample`` runs: the only room that knows how PyMC drives a sampler."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.blocking import DictToArrayBijection, RaveledVars
+from pymc.exceptions import SamplingError
+from pymc.model import modelcontext
+from pymc.stats.convergence import SamplerWarning, WarningType
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.arraystep import ArrayStepShared
+from pymc.step_methods.compound import Competence, StepMethodState
+from pymc.step_methods.hmc.nuts import NUTS
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator, get_value_vars_from_user_vars
+
+from pymc_stiefel import geometry
+from pymc_stiefel.density import ModelDensity, manifold_block
+from pymc_stiefel.engine.drifts import CAYLEY, GEODESIC, SPLITTING
+from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
+from pymc_stiefel.engine.trajectory import STATISTICS
+
+__all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
+
+
+@dataclass_state
+class ManifoldHMCState(StepMethodState):
+    """What a chain carries from draw to draw, besides its random numbers."""
+
+    chain: Chain
+    divergences: int
+    iter_count: int
+    settings: Settings = field(metadata={"frozen": True})
+
+
+class _ManifoldHMC(ArrayStepShared):
+    """What the three step methods share: they differ in their drift."""
+
+    name: str
+    default_blocked = True
+    drift: int
+    _state_class = ManifoldHMCState
+
+    stats_dtypes_shapes = {
+        **NUTS.stats_dtypes_shapes,
+        "orthogonality_error": (np.float64, []),
+        "reflected": (bool, []),
+    }
+
+    def __init__(
+        self,
+        vars=None,
+        *,
+        step_size: float | None = None,
+        n_steps: int | None = None,
+        path_length: float | None = None,
+        jitter: float = 0.2,
+        target_accept: float = 0.8,
+        max_treedepth: int = 10,
+        adapt_step_size: bool | None = None,
+        adapt_metric: bool = True,
+        reflect: bool | None = None,
+        model: pm.Model | None = None,
+        blocked: bool = True,
+        rng=None,
+        initial_point: dict[str, np.ndarray] | None = None,
+        compile_kwargs: dict | None = None,
+    ):
+        model = modelcontext(model)
+        self.settings = _checked_settings(
+            self.drift, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
+        )
+        values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
+        _check_values(model, values, type(self).__name__)
+        if initial_point is None:
+            initial_point = model.initial_point()
+        self._density = ModelDensity(model, values, initial_point, reflect=reflect, compile_kwargs=compile_kwargs)
+        super().__init__(values, self._density.shared, blocked, rng=rng)
+        self._model = model
+        self.divergences = 0
+        self.iter_count = 0
+        self._make_sampler()
+
+    def _make_sampler(self) -> None:
+        density = self._density
+        self._sampler = Sampler(density.layout, density.address, self.settings, self.rng, density.extra)
+
+    # ------------------------------------------------------------ state
+
+    @property
+    def chain(self) -> Chain:
+        return self._sampler.chain
+
+    @chain.setter
+    def chain(self, chain: Chain) -> None:
+        self._sampler.chain = chain
+
+    @property
+    def tune(self) -> bool:
+        return self.chain.tune
+
+    @tune.setter
+    def tune(self, tune: bool) -> None:
+        self.chain.tune = bool(tune)
+
+    def reset_tuning(self) -> None:
+        tune = self.tune
+        self._sampler.reset()
+        self.tune = tune
+
+    def set_rng(self, rng) -> None:
+        """PyMC 5 calls this at the start of a chain."""
+        self.rng = get_random_generator(rng, copy=False)
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        """PyMC 6 calls this at the start of a chain."""
+        self.set_rng(rng)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state["_sampler"] = self.chain  # addresses and workspace are made anew
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        chain = state.pop("_sampler")
+        self.__dict__.update(state)
+        self._make_sampler()
+        self.chain = chain
+
+    # ------------------------------------------------------------ one draw
+
+    def astep(self, q0: RaveledVars) -> tuple[RaveledVars, list[dict[str, Any]]]:
+        perf_start, process_start = time.perf_counter(), time.process_time()
+        sampler, density = self._sampler, self._density
+        if sampler.rng is not self.rng:
+            sampler.rng = self.rng
+        changed = density.refresh()
+        sampler.extra = density.extra
+        flat = np.empty(density.layout.size)
+        flat[density.order] = q0.data
+        if not self.chain.started:
+            flat = self._checked_start(flat, q0)
+        moved = sampler.draw(flat, keep_gradient=not (self.shared or changed))
+        stats = self._statistics()
+        stats["perf_counter_diff"] = time.perf_counter() - perf_start
+        stats["process_time_diff"] = time.process_time() - process_start
+        stats["perf_counter_start"] = perf_start
+        data = moved[density.order].astype(q0.data.dtype, copy=False)
+        return RaveledVars(data, q0.point_map_info), [stats]
+
+    def _statistics(self) -> dict[str, Any]:
+        raw = dict(zip(STATISTICS, self._sampler.stats.tolist(), strict=True))
+        tune = self.tune
+        diverging = bool(raw["diverging"])
+        self.divergences += diverging and not tune
+        self.iter_count += 1
+        return {
+            "depth": int(raw["depth"]),
+            "step_size": self._sampler.last_step_size,
+            "mean_tree_accept": raw["mean_tree_accept"],
+            "step_size_bar": self._sampler.averaged_step_size,
+            "tree_size": raw["tree_size"],
+            "diverging": diverging,
+            "divergences": self.divergences,
+            "energy_error": raw["energy_error"],
+            "energy": raw["energy"],
+            "max_energy_error": raw["max_energy_error"],
+            "model_logp": raw["model_logp"],
+            "largest_eigval": np.nan,
+            "smallest_eigval": np.nan,
+            "index_in_trajectory": int(raw["index_in_trajectory"]),
+            "reached_max_treedepth": bool(raw["reached_max_treedepth"]) and not tune,
+            "warning": self._divergence_warning(tune) if diverging else None,
+            "orthogonality_error": raw["orthogonality_error"],
+            "reflected": bool(raw["reflected"]),
+        }
+
+    def _divergence_warning(self, tune: bool) -> SamplerWarning:
+        kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE
+        error = self._sampler.stats[STATISTICS.index("max_energy_error")]
+        return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", self.iter_count)
+
+    # ------------------------------------------------------------ start of a chain
+
+    def _checked_start(self, flat: np.ndarray, q0: RaveledVars) -> np.ndarray:
+        """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
+        density, layout = self._density, self._density.layout
+        for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
+            part = flat[start : start + n * p].reshape(p, n)
+            if geometry.orthogonality_error(part.T) > 1e-12:
+                part[:] = geometry.polar(part.T).T
+        value, gradient = density(flat)
+        if np.isfinite(value) and np.all(np.isfinite(gradient)):
+            return flat
+        point = DictToArrayBijection.rmap(q0)
+        if not np.isfinite(value):
+            terms = {name: float(term) for name, term in self._model.point_logps(point, round_vals=6).items()}
+            bad = ", ".join(f"{name}: {term}" for name, term in terms.items() if not np.isfinite(term))
+            raise SamplingError(
+                f"the log density is {value} at the start of the chain (terms that are not finite: {bad or 'none'}). "
+                f"The start is {_short(point)}. Give another one by `initvals`, or see `model.debug()`."
+            )
+        bad = ", ".join(
+            slot.value.name
+            for slot in density.slots
+            if not np.all(np.isfinite(gradient[slot.start : slot.start + slot.size]))
+        )
+        raise SamplingError(
+            f"the gradient of the log density is not finite in {bad} at the start of the chain, where the point is "
+            f"{_short(point)}. Give another start by `initvals`."
+        )
+
+    _progressbar_config = staticmethod(NUTS._progressbar_config)
+    _make_progressbar_update_functions = staticmethod(NUTS._make_progressbar_update_functions)
+
+
+class OrthogonalHMC(_ManifoldHMC):
+    r"""Orthogonal Hamiltonian Monte Carlo (oHMC): Cayley drift, canonical metric.
+
+    Samples orthonormal matrices on their manifolds jointly with all other continuous variables. With ``n_steps`` or
+    ``path_length`` it is the paper's algorithm with trajectories of a fixed length; without, trajectories stop at a
+    U-turn. A drift costs O(n p^2) and one p x p solve.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Default: all continuous variables of the model.
+    step_size : float, optional
+        Leapfrog step. If given it is used as it is, unless ``adapt_step_size=True`` makes it a first guess.
+    n_steps, path_length : int, float, optional
+        Leapfrogs of a trajectory, or its length (steps times step size); at most one of them.
+    jitter : float, default 0.2
+        Relative spread of the length of a fixed-length trajectory: lengths are uniform within ``1 - jitter`` to
+        ``1 + jitter`` times the given one. 0 gives the paper's algorithm to the letter, with its periodic orbits.
+    target_accept : float, default 0.8
+        Mean acceptance that the adaptation of the step size aims at.
+    max_treedepth : int, default 10
+        A no-U-turn trajectory has at most ``2**max_treedepth`` leapfrogs.
+    adapt_step_size, adapt_metric : bool, optional
+        What tuning learns. The metric is one scale for each matrix, and a covariance for the Euclidean variables.
+    reflect : bool, optional
+        Whether a draw also proposes to flip the sign of one column, accepted by the ratio of densities. Default: for
+        matrices of O(n), whose two components no continuous path connects.
+    model, rng, initial_point, compile_kwargs, blocked
+        As for PyMC's own step methods.
+
+    References
+    ----------
+    Yanush & Kropotov (2019), Hamiltonian Monte-Carlo for orthogonal matrices, arXiv:1901.08045.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     Q = pst.StiefelUniform("Q", n=4, p=2)
+    ...     idata = pm.sample(
+    ...         draws=20, tune=20, chains=1, step=pst.OrthogonalHMC(n_steps=5), progressbar=False, random_seed=1
+    ...     )
+    >>> idata["posterior"]["Q"].shape
+    (1, 20, 4, 2)
+    """
+
+    name = "ohmc"
+    drift = CAYLEY
+
+
+class GeodesicHMC(_ManifoldHMC):
+    """Geodesic Monte Carlo (gHMC): exact geodesics of the embedded metric.
+
+    Parameters as for :class:`OrthogonalHMC`. A drift costs O(n p^2), with two matrix exponentials.
+
+    References
+    ----------
+    Byrne & Girolami (2013), Geodesic Monte Carlo on embedded manifolds, doi:10.1111/sjos.12036.
+    """
+
+    name = "ghmc"
+    drift = GEODESIC
+
+
+class StiefelNUTS(_ManifoldHMC):
+    """No-U-turn sampler with a splitting drift and masses learnt for every column and pair of columns.
+
+    The step that ``pm.sample()`` picks for models with orthonormal variables. A drift costs O(n p^2), with no linear
+    solve. Options reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.9)`` or
+    ``pm.sample(nuts={"max_treedepth": 12})``.
+
+    Parameters as for :class:`OrthogonalHMC`.
+    """
+
+    # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
+    name = "nuts"
+    drift = SPLITTING
+
+    @staticmethod
+    def competence(var, has_grad):
+        """Ideal for every continuous variable of a model that has an orthonormal one."""
+        model, external = _model_being_sampled()
+        if model is None or external or not has_grad or var.dtype not in pm.continuous_types:
+            return Competence.INCOMPATIBLE
+        if any(manifold_block(model, value) is not None for value in model.continuous_value_vars):
+            return Competence.IDEAL
+        return Competence.INCOMPATIBLE
+
+
+def _model_being_sampled() -> tuple[pm.Model | None, bool]:
+    """The model for which PyMC chooses steps just now, and whether an external NUTS has been asked for.
+
+    PyMC asks for the competence in a variable without saying of which model. Where the model is not in a context
+    (``pm.sample(model=model)``) only the caller knows it.
+    """
+    frame = sys._getframe(1)
+    model, external = None, False
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "pymc.sampling.mcmc":
+            if frame.f_code.co_name == "assign_step_methods":
+                model = frame.f_locals.get("model")
+            elif frame.f_code.co_name == "sample":
+                external = frame.f_locals.get("nuts_sampler") not in (None, "pymc")
+                break
+        frame = frame.f_back
+    return (model if model is not None else modelcontext(None)), external
+
+
+def _checked_settings(
+    drift, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
+) -> Settings:
+    def require(condition, message):
+        if not condition:
+            raise ValueError(message)
+
+    require(step_size is None or step_size > 0, f"step_size must be positive, got {step_size}")
+    require(
+        n_steps is None or path_length is None,
+        f"give n_steps or path_length, not both (got n_steps={n_steps}, path_length={path_length})",
+    )
+    require(
+        n_steps is None or (n_steps == int(n_steps) and n_steps >= 1),
+        f"n_steps must be a whole number of at least 1, got {n_steps}; leave it out for no-U-turn trajectories",
+    )
+    require(path_length is None or path_length > 0, f"path_length must be positive, got {path_length}")
+    require(0 <= jitter < 1, f"jitter must be at least 0 and below 1, got {jitter}")
+    require(0 < target_accept < 1, f"target_accept must lie between 0 and 1, got {target_accept}")
+    require(
+        max_treedepth == int(max_treedepth) and 1 <= max_treedepth <= 20,
+        f"max_treedepth must be a whole number from 1 to 20, got {max_treedepth}",
+    )
+    if adapt_step_size is None:
+        adapt_step_size = step_size is None
+    require(
+        adapt_step_size or step_size is not None,
+        "adapt_step_size=False needs a step_size",
+    )
+    return Settings(
+        drift=drift,
+        n_steps=None if n_steps is None else int(n_steps),
+        path_length=path_length,
+        jitter=jitter,
+        step_size=None if step_size is None else float(step_size),
+        target_accept=target_accept,
+        max_treedepth=int(max_treedepth),
+        adapt_step_size=bool(adapt_step_size),
+        adapt_metric=bool(adapt_metric),
+    )
+
+
+def _check_values(model: pm.Model, values, step: str) -> None:
+    """Refuse variables that have no gradient; say when none of them is orthonormal."""
+    discrete = [value.name for value in values if value.dtype not in pm.continuous_types]
+    if discrete:
+        raise ValueError(
+            f"{step} needs gradients, which {', '.join(discrete)} of type {values[0].dtype} cannot have. "
+            "Leave discrete variables out of `vars`: PyMC gives them a step of their own."
+        )
+    if not values:
+        raise ValueError(f"{step} found no continuous variable in the model")
+    if all(manifold_block(model, value) is None for value in values):
+        warnings.warn(
+            f"{step} was given no orthonormal variable (only {', '.join(value.name for value in values)}): "
+            "it runs as plain Hamiltonian Monte Carlo, for which pm.NUTS() may serve better.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _short(point: dict[str, np.ndarray]) -> str:
+    def show(value):
+        text = np.array2string(np.asarray(value).ravel()[:4], precision=4, separator=", ")
+        return text if np.size(value) <= 4 else f"{text[:-1]}, ...]"
+
+    return ", ".join(f"{name} = {show(value)}" for name, value in point.items())
+
+
+if StiefelNUTS not in STEP_METHODS:
+    STEP_METHODS.append(StiefelNUTS)
