@@ -1,0 +1,262 @@
+r"""Building blocks: low-rank and positive-definite matrices, orthogonal columns, layers of networks.
+
+Each function works inside a ``pm.Model``, registers its parts as ``{name}_U``, ``{name}_s``, ... and the matrix itself
+as a deterministic ``name``, and returns the latter. Parts are aligned afterwards as in
+
+    pst.align(idata, "W_U", companions={"W_V": "rotate", "W_s": "permute"})
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pymc as pm
+from pymc.distributions.shape_utils import change_dist_size
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
+from pymc_stiefel.spectra import check_positive_scalar, ordered_iid, wishart_spectrum
+
+__all__ = ["eigen_spd", "low_rank", "orthogonal_columns", "orthogonal_conv", "orthogonal_dense"]
+
+
+def low_rank(
+    name: str,
+    shape: tuple[int, int],
+    rank: int,
+    *,
+    singular_values: str | TensorVariable = "gaussian",
+    sigma: Any = 1.0,
+    dims: Sequence[str] | None = None,
+    rank_dim: str | None = None,
+) -> TensorVariable:
+    r"""An m x n matrix of rank ``r``, :math:`W = U\,\mathrm{diag}(s)\,V'`.
+
+    ``U`` (m, r) and ``V`` (n, r) are uniform on their Stiefel manifolds, ``s`` is positive and descending.
+
+    Parameters
+    ----------
+    name : str
+        Name of ``W``; the parts are ``{name}_U``, ``{name}_s`` and ``{name}_V``.
+    shape : (int, int)
+        ``(m, n)``.
+    rank : int
+        ``r <= min(m, n)``.
+    singular_values : "gaussian" or a positive distribution
+        - ``"gaussian"``: ``W`` has density :math:`\propto \exp(-|W|^2 / 2\sigma^2)` with respect to the Riemannian
+          volume of the matrices of rank ``r``. For ``r = min(m, n)`` its entries are independent
+          :math:`N(0, \sigma^2)`. In general
+
+          .. math:: p(s) \propto \prod_i s_i^{m + n - 2r} e^{-s_i^2/2\sigma^2} \prod_{i<j} (s_i^2 - s_j^2),
+
+          which is the law of the singular values of an (m + n - r) x r Gaussian matrix, and
+          :math:`E|W|^2 = \sigma^2 r (m + n - r)`, the dimension of the manifold times :math:`\sigma^2`.
+        - a scalar such as ``pm.HalfNormal.dist(2)``: independent draws of it, put in order.
+    sigma : float or variable
+        Scale of the ``"gaussian"`` law; it may be a random variable.
+    dims : pair of str, optional
+        Dims of ``W``; default ``{name}_row`` and ``{name}_column``.
+    rank_dim : str, optional
+        Dim of ``s`` and of the columns of ``U`` and ``V``; default ``{name}_rank``.
+
+    Returns
+    -------
+    TensorVariable
+        ``W``, shape (m, n).
+
+    References
+    ----------
+    Muirhead (1982), doi:10.1002/9780470316559, for the Jacobian of the singular value decomposition.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     W = pst.low_rank("W", (5, 4), rank=2)
+    >>> pm.draw(W, random_seed=1).shape
+    (5, 4)
+    """
+    m, n = shape
+    if not 1 <= rank <= min(m, n):
+        raise ValueError(f"need 1 <= rank <= min(m, n), got rank = {rank} with shape {(m, n)}")
+    row, column = _dims(name, dims, shape, ("row", "column"))
+    (inner,) = _dims(name, None if rank_dim is None else [rank_dim], [rank], ["rank"])
+    U = StiefelUniform(f"{name}_U", n=m, p=rank, dims=(row, inner))
+    V = StiefelUniform(f"{name}_V", n=n, p=rank, dims=(column, inner))
+    if isinstance(singular_values, str):
+        if singular_values != "gaussian":
+            raise ValueError(f"singular_values must be 'gaussian' or a distribution, got {singular_values!r}")
+        s = wishart_spectrum(f"{name}_s", rank, m + n - rank, scale=sigma, kind="gaussian", dims=inner)
+    else:
+        s = ordered_iid(f"{name}_s", rank, singular_values, dims=inner)
+    return pm.Deterministic(name, (U * s) @ V.T, dims=(row, column))
+
+
+def eigen_spd(
+    name: str,
+    n: int,
+    *,
+    eigenvalues: str | TensorVariable = "wishart",
+    nu: Any = None,
+    scale: Any = 1.0,
+    dims: Sequence[str] | None = None,
+    eigen_dim: str | None = None,
+) -> TensorVariable:
+    r"""A positive-definite n x n matrix, :math:`S = Q\,\mathrm{diag}(l)\,Q'`.
+
+    ``Q`` is a uniform rotation, ``l`` is positive and descending.
+
+    Parameters
+    ----------
+    name : str
+        Name of ``S``; the parts are ``{name}_Q`` and ``{name}_l``.
+    n : int
+        Size.
+    eigenvalues : {"wishart", "inverse_wishart"} or a positive distribution
+        ``"wishart"``: ``S`` has the law :math:`W_n(\nu, c I)`; ``"inverse_wishart"``: :math:`W^{-1}_n(\nu, c I)`; both
+        include the Jacobian :math:`\prod_{i<j} (l_i - l_j)`. A scalar such as ``pm.Gamma.dist(2, 1)``: independent
+        draws of it, put in order.
+    nu : float, optional
+        Degrees of freedom, ``nu > n - 1``; default ``n + 2``, for which the inverse Wishart has mean ``scale * I``.
+    scale : float or variable
+        The scalar ``c``. A scale matrix other than a multiple of the identity ties ``Q`` to ``l``: use ``L S L'``.
+    dims : pair of str, optional
+        Dims of ``S``, default ``{name}_row`` and ``{name}_column``; the first is also that of the rows of ``Q``.
+    eigen_dim : str, optional
+        Dim of ``l`` and of the columns of ``Q``; default ``{name}_eigen``.
+
+    Returns
+    -------
+    TensorVariable
+        ``S``, shape (n, n).
+
+    References
+    ----------
+    Muirhead (1982), Theorem 3.2.18, doi:10.1002/9780470316559.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     S = pst.eigen_spd("S", 3, eigenvalues="inverse_wishart")
+    >>> pm.draw(S, random_seed=1).shape
+    (3, 3)
+    """
+    row, column = _dims(name, dims, (n, n), ("row", "column"))
+    (inner,) = _dims(name, None if eigen_dim is None else [eigen_dim], [n], ["eigen"])
+    # a rotation is enough, since the sign of a column cancels; and unlike O(n) its group is connected
+    Q = SpecialOrthogonal(f"{name}_Q", n=n, dims=(row, inner))
+    if isinstance(eigenvalues, str):
+        if eigenvalues not in ("wishart", "inverse_wishart"):
+            raise ValueError(f"eigenvalues must be 'wishart', 'inverse_wishart' or a distribution, got {eigenvalues!r}")
+        nu = n + 2 if nu is None else nu
+        l = wishart_spectrum(f"{name}_l", n, nu, scale=scale, kind=eigenvalues, dims=inner)
+    else:
+        l = ordered_iid(f"{name}_l", n, eigenvalues, dims=inner)
+    return pm.Deterministic(name, (Q * l) @ Q.T, dims=(row, column))
+
+
+def orthogonal_columns(
+    name: str,
+    n: int,
+    p: int,
+    *,
+    scales: TensorVariable,
+    ordered: bool = False,
+    dims: Sequence[str] | None = None,
+) -> TensorVariable:
+    r"""An n x p matrix with orthogonal columns of free length, :math:`X = Q\,\mathrm{diag}(d)`.
+
+    ``Q`` (``{name}_Q``) is uniform on St(n, p), the lengths ``d`` (``{name}_d``) are independent draws of ``scales``,
+    a positive scalar such as ``pm.HalfNormal.dist(1)``, in descending order if ``ordered``.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     X = pst.orthogonal_columns("X", 5, 2, scales=pm.HalfNormal.dist(1))
+    >>> pm.draw(X, random_seed=1).shape
+    (5, 2)
+    """
+    row, column = _dims(name, dims, (n, p), ("row", "column"))
+    Q = StiefelUniform(f"{name}_Q", n=n, p=p, dims=(row, column))
+    if ordered:
+        d = ordered_iid(f"{name}_d", p, scales, dims=(column,))
+    else:
+        check_positive_scalar(scales)
+        sized = change_dist_size(scales, (p,))
+        d = pm.modelcontext(None).register_rv(sized, f"{name}_d", dims=(column,))
+    return pm.Deterministic(name, Q * d, dims=(row, column))
+
+
+def orthogonal_dense(
+    name: str, n_in: int, n_out: int, *, gain: Any = 1.0, dims: Sequence[str] | None = None
+) -> TensorVariable:
+    r"""Weights (n_in, n_out) of a dense layer ``x @ W``, with orthonormal columns or, if ``n_out > n_in``, rows.
+
+    Both are multiplied by ``gain``. Lengths are kept where they can be: :math:`|xW| = g|x|` if ``n_out >= n_in``.
+    The uniform part is ``{name}_Q``, of shape (max, min).
+
+    References
+    ----------
+    Saxe, McClelland & Ganguli (2014), doi:10.48550/arXiv.1312.6120.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     W = pst.orthogonal_dense("W", 8, 3)
+    >>> pm.draw(W, random_seed=1).shape
+    (8, 3)
+    """
+    first, second = _dims(name, dims, (n_in, n_out), ("in", "out"))
+    if n_in >= n_out:
+        W = StiefelUniform(f"{name}_Q", n=n_in, p=n_out, dims=(first, second))
+    else:
+        W = StiefelUniform(f"{name}_Q", n=n_out, p=n_in, dims=(second, first)).T
+    return pm.Deterministic(name, gain * W, dims=(first, second))
+
+
+def orthogonal_conv(
+    name: str,
+    out_channels: int,
+    in_channels: int,
+    kernel_size: int | Sequence[int],
+    *,
+    gain: Any = 1.0,
+    dims: Sequence[str] | None = None,
+) -> TensorVariable:
+    """Convolution kernel (out, in, *kernel_size), orthogonal as the matrix ``out x (in * width * height)``.
+
+    Filters are orthonormal if there are at most ``in * width * height`` of them, otherwise the columns of that matrix
+    are. The uniform part is ``{name}_Q``, of shape (max, min). ``kernel_size`` is one number for a square kernel.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     K = pst.orthogonal_conv("K", 4, 3, 2)
+    >>> pm.draw(K, random_seed=1).shape
+    (4, 3, 2, 2)
+    """
+    window = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+    fan_in = in_channels * math.prod(window)
+    if out_channels <= fan_in:
+        kernel = StiefelUniform(f"{name}_Q", n=fan_in, p=out_channels).T
+    else:
+        kernel = StiefelUniform(f"{name}_Q", n=out_channels, p=fan_in)
+    return pm.Deterministic(name, gain * kernel.reshape((out_channels, in_channels, *window)), dims=dims)
+
+
+def _dims(name: str, dims: Sequence[str] | None, sizes: Sequence[int], suffixes: Sequence[str]) -> tuple[str, ...]:
+    """The user's dims, or new ones ``{name}_{suffix}``: parts that share a dimension shall say so."""
+    if dims is None:
+        model = pm.modelcontext(None)
+        dims = [f"{name}_{suffix}" for suffix in suffixes]
+        for dim, size in zip(dims, sizes, strict=True):
+            model.add_coord(dim, range(size))
+    if isinstance(dims, str) or len(dims) != len(sizes):
+        raise ValueError(f"dims must be {len(sizes)} names, got {dims!r}")
+    return tuple(dims)

@@ -1,0 +1,171 @@
+r"""Ordered positive vectors: singular values and eigenvalues as PyMC variables.
+
+Values come in descending order, :math:`x_1 > x_2 > \dots > x_r > 0`. Each law here has a density *and* a sampler of
+its own, so that posterior and prior predictive sampling agree; a potential on top of free variables would not.
+Unconstrained samplers see the logarithms of the gaps, see :class:`Descending`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import change_dist_size, rv_size_is_none
+from pymc.distributions.transforms import _default_transform
+from pymc.logprob.transforms import Transform
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.variable import TensorVariable
+
+__all__ = ["Descending", "check_positive_scalar", "ordered_iid", "wishart_spectrum"]
+
+POWERS = {"wishart": 1.0, "inverse_wishart": -1.0, "gaussian": 0.5}
+
+
+class Descending(Transform):
+    r"""Logarithms of the gaps, :math:`y_i = \log(x_i - x_{i+1})` with :math:`x_{r+1} = 0`; shape ``(..., r)``.
+
+    The gaps, and not the logarithms of ``x``, because the likelihood of a low-rank model is close to Gaussian in ``x``
+    where it is informative, and the laws below push neighbours apart linearly.
+    """
+
+    name = "descending"
+    ndim_supp = 1
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+        """Log gaps of a descending positive vector."""
+        return pt.log(_gaps(value))
+
+    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+        """Cumulated gaps, from the last to the first."""
+        # a triangular product, since PyTensor 3.3 miscompiles slices of length one of a reversed vector
+        return pt.exp(value) @ np.tri(self.rank)
+
+    def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
+        """Sum of the log gaps: the cumulation itself preserves volume."""
+        return value.sum(axis=-1)
+
+
+def wishart_spectrum(
+    name: str, rank: int, nu: Any, *, scale: Any = 1.0, kind: str = "wishart", dims: Any = None
+) -> TensorVariable:
+    r"""Eigenvalues :math:`\lambda` of a Wishart matrix, :math:`W_r(\nu, I)`, or what follows from them.
+
+    The variable is :math:`x = c\,\lambda^a` with ``scale`` :math:`c` and
+
+    - ``"wishart"`` (:math:`a = 1`): eigenvalues of :math:`W_r(\nu, c I)`;
+    - ``"inverse_wishart"`` (:math:`a = -1`): eigenvalues of :math:`W^{-1}_r(\nu, c I)`;
+    - ``"gaussian"`` (:math:`a = 1/2`): singular values of a :math:`\nu \times r` matrix of :math:`N(0, c^2)` entries.
+
+    In descending order the density of :math:`\lambda` is
+
+    .. math:: \frac{\pi^{r^2/2}}{2^{r\nu/2}\,\Gamma_r(\nu/2)\,\Gamma_r(r/2)}
+              \prod_i \lambda_i^{(\nu - r - 1)/2} e^{-\lambda_i/2} \prod_{i<j} (\lambda_i - \lambda_j).
+
+    Draws are exact, by Bartlett's decomposition; ``nu > r - 1`` need not be an integer.
+
+    References
+    ----------
+    Muirhead (1982), Aspects of Multivariate Statistical Theory, Theorem 3.2.18, doi:10.1002/9780470316559.
+    """
+    power = POWERS[kind]
+    degrees = pt.as_tensor_variable(nu) - np.arange(rank)  # of the chi-squared diagonal; nu itself is the first
+    if isinstance(nu, int | float | np.number) and nu <= rank - 1:
+        raise ValueError(f"need nu > rank - 1, got nu = {nu} with rank = {rank}")
+
+    def dist(degrees: TensorVariable, scale: TensorVariable, size: Any) -> TensorVariable:
+        normals = pm.Normal.dist(size=_shape(size, rank, rank))
+        lengths = pt.sqrt(pm.ChiSquared.dist(degrees, size=_shape(size, rank)))
+        bartlett = pt.tril(normals, -1) + lengths[..., None] * np.eye(rank)
+        return _sorted(scale[..., None] * pt.linalg.svd(bartlett, compute_uv=False) ** (2 * power), rank)
+
+    def logp(value: TensorVariable, degrees: TensorVariable, scale: TensorVariable) -> TensorVariable:
+        eigenvalues = (value / scale[..., None]) ** (1 / power)
+        own = np.arange(rank, 0, -1) / 2
+        constant = rank / 2 * np.log(np.pi) - (pt.gammaln(degrees / 2) + pt.gammaln(own)).sum(axis=-1)
+        constant -= rank * degrees[..., 0] / 2 * np.log(2)
+        i, j = np.triu_indices(rank, 1)
+        density = ((degrees[..., :1] - rank - 1) / 2 * pt.log(eigenvalues) - eigenvalues / 2).sum(axis=-1)
+        density += pt.log(pt.abs(eigenvalues[..., i] - eigenvalues[..., j])).sum(axis=-1)
+        volume = pt.log(eigenvalues / value).sum(axis=-1) - rank * np.log(abs(power))
+        return _on_descending(value, constant + density + volume)
+
+    return pm.CustomDist(
+        name,
+        degrees,
+        scale,
+        dist=dist,
+        logp=logp,
+        support_point=lambda rv, size, *params: rv,
+        signature="(r),()->(r)",
+        class_name="WishartSpectrum",
+        default_transform=Descending(rank),
+        dims=dims,
+    )
+
+
+def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None) -> TensorVariable:
+    r"""Independent draws of a positive scalar ``base`` (from ``.dist()``) in descending order.
+
+    The density is :math:`r! \prod_i f(x_i)` on :math:`x_1 > \dots > x_r`; draws are sorted.
+    """
+    op = check_positive_scalar(base)
+    free = [param for param in op.dist_params(base.owner) if not isinstance(param, Constant)]
+
+    def rebuilt(params: Any, size: Any = None) -> Any:
+        rv = base if size is None else change_dist_size(base, size)
+        return graph_replace([rv], dict(zip(free, params, strict=True)), strict=False)[0]
+
+    def dist(places: TensorVariable, *params: Any) -> TensorVariable:
+        *inner, size = params
+        return _sorted(rebuilt(inner, _shape(size, rank)), rank)
+
+    def logp(value: TensorVariable, places: TensorVariable, *params: Any) -> TensorVariable:
+        return _on_descending(
+            value, pm.logp(rebuilt(params), value).sum(axis=-1) + np.log(np.arange(1, rank + 1)).sum()
+        )
+
+    return pm.CustomDist(
+        name,
+        np.arange(rank),
+        *free,
+        dist=dist,
+        logp=logp,
+        support_point=lambda rv, size, *params: rv,
+        signature=",".join(["(r)", *(["()"] * len(free))]) + "->(r)",
+        class_name="OrderedIID",
+        default_transform=Descending(rank),
+        dims=dims,
+    )
+
+
+def check_positive_scalar(base: Any) -> Any:
+    """The op of a positive scalar distribution, or an error that says what ``base`` is instead."""
+    op = getattr(getattr(base, "owner", None), "op", None)
+    if not hasattr(op, "dist_params") or base.ndim != 0:
+        raise TypeError(f"need a scalar distribution such as pm.HalfNormal.dist(1), got {base!r}")
+    if _default_transform(op, base) is None:
+        raise ValueError(f"need a positive distribution such as pm.HalfNormal.dist(1), got {op}, which has no bounds")
+    return op
+
+
+def _shape(size: Any, *core: int) -> tuple[Any, ...]:
+    return core if rv_size_is_none(size) else (*size, *core)
+
+
+def _sorted(x: TensorVariable, rank: int) -> TensorVariable:
+    # the singular value decomposition forgets its static shape, which samplers like to know
+    return pt.specify_shape(-pt.sort(-x, axis=-1), (*[None] * (x.ndim - 1), rank))
+
+
+def _gaps(value: TensorVariable) -> TensorVariable:
+    return pt.concatenate([value[..., :-1] - value[..., 1:], value[..., -1:]], axis=-1)
+
+
+def _on_descending(value: TensorVariable, density: TensorVariable) -> TensorVariable:
+    return pt.switch(_gaps(value).min(axis=-1) > 0, density, -np.inf)
