@@ -8,8 +8,8 @@ For ``Z'Z = I`` the inverse Laplace transform gives
 over symmetric complex p x p matrices. The integrand depends on the eigenvalues of S only, which leaves
 :math:`\int_{z_1 \prec \dots \prec z_p} \prod_{i<j}(z_j - z_i) \prod_i \varphi(z_i)\,dz_i`, ordered along a contour: a
 Pfaffian of one-dimensional integrals (de Bruijn 1955). With :math:`z = a_{\max} + (\sqrt d + iy)^2`, where
-:math:`a_{\max} + d` is the saddlepoint of Kume & Wood (2005, doi:10.1093/biomet/92.2.465), the contour winds round all branch points at once, the
-integrand decays as :math:`e^{-y^2}`, and the trapezoidal rule converges geometrically, however the eigenvalues
+:math:`a_{\max} + d` is the saddlepoint of Kume & Wood (2005, doi:10.1093/biomet/92.2.465), the contour winds round all
+branch points at once, the integrand decays as :math:`e^{-y^2}`, and the trapezoidal rule converges geometrically, however the eigenvalues
 lie; so does the rule for ordered pairs with the sine integral in place of the sign (sinc indefinite integration).
 """
 

@@ -120,7 +120,7 @@ def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
 
 @compiled
 def _quadratic_pair(X, A, b, F, i, j, f, Q, out, rng):
-    """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; reflections are left to the columns' signs."""
+    """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; reflections are left to the columns."""
     n = X.shape[0]
     x, y = X[:, i].copy(), X[:, j].copy()
     Ax, Ay = A @ x, A @ y

@@ -10,8 +10,8 @@ analytic, and for them the equations become polynomial in the elementary symmetr
 .. math:: \Big(\sum_i y_i \partial_i\Big) u = P(n, e)\, u .
 
 On the ray c y, the coefficient of c^m follows from :math:`(m - P_0) u_m = \sum_{d \ge 1} P_d u_{m-d}`, where P_d holds
-the terms of degree d in y. The terms of f are positive (they are the sums of the zonal polynomials of degree m), so nothing
-cancels, and the number of them is about (s_1 + ... + s_p) / 2 plus a few times its square root. The tables were
+the terms of degree d in y. The terms of f are positive (they are the sums of the zonal polynomials of degree m), so
+nothing cancels, and the number of them is about (s_1 + ... + s_p) / 2 plus a few times its square root. The tables were
 derived by exact algebra (docs/derive_recurrence.py); tests check them against an independent quadrature and series.
 """
 

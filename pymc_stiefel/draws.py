@@ -32,7 +32,7 @@ __all__ = [
 Matrix = NDArray[np.float64]
 Size = int | tuple[int, ...] | None
 
-GIBBS_SWEEPS = 100
+GIBBS_SWEEPS = 40
 """Sweeps from an approximate draw to the returned one, where rejection is hopeless."""
 SMALLEST_RATE = 2e-4
 """Acceptance rate below which rejection gives way to Gibbs sweeps."""
@@ -125,8 +125,11 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
         X = X + _frames_across(U, min(n - p, p), count, rng) @ top[:, p:]
     X = X @ Vt
     if not by_rejection:
+        columns = np.asfortranarray(F)  # the sweeps walk along columns
         for k in range(count):
-            langevin_sweeps(X[k], F, GIBBS_SWEEPS, rng)
+            chain = np.asfortranarray(X[k])
+            langevin_sweeps(chain, columns, GIBBS_SWEEPS, rng)
+            X[k] = chain
     return X.reshape(*shape, n, p)
 
 
