@@ -36,14 +36,14 @@ def _polar_pullback(Z, G, special):
     moved = U @ ((UtG - UtG.T) / sums)
     if n > p:
         moved = moved + (GV - U @ UtG) / s
-    return moved @ Vt
+    return jnp.where(jnp.isfinite(Z).all(), moved @ Vt, jnp.nan)
 
 
 def _make_polar(special):
     @jax.custom_vjp
     def polar(Z):
         U, _, Vt = _signed_svd(Z, special)
-        return U @ Vt
+        return jnp.where(jnp.isfinite(Z).all(), U @ Vt, jnp.nan)
 
     polar.defvjp(lambda Z: (polar(Z), Z), lambda Z, G: (_polar_pullback(Z, G, special),))
     return polar

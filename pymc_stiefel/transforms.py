@@ -179,7 +179,7 @@ class HouseholderTransform(Transform):
         found = []
         for k, length in enumerate(self._lengths()):
             v = X[..., :, 0]
-            u = -v[..., 1:] / (1 + v[..., :1])
+            u = -v[..., 1:] / (1 + v[..., 0])[..., None]
             found.append(u * np.sqrt(max(length, 1)))
             if k + 1 < len(self._lengths()):
                 X = _reflect(u, X[..., :, 1:])[..., 1:, :]
@@ -190,7 +190,7 @@ class HouseholderTransform(Transform):
         coordinates = self._coordinates(value)
         X = None
         for u in reversed(coordinates):
-            corner = -pt.ones_like(value[..., :1, None])
+            corner = -pt.ones_like(value[..., 0])[..., None, None]
             if X is None:
                 below = pt.zeros_like(u)[..., None]
                 block = pt.concatenate([corner, below], axis=-2)
@@ -216,7 +216,7 @@ class HouseholderTransform(Transform):
 
 def _reflect(u: TensorVariable, block: TensorVariable) -> TensorVariable:
     """``H block`` with ``H = I - 2 w w' / (1 + |u|^2)``, ``w = (-1, u)``."""
-    w = pt.concatenate([-pt.ones_like(block[..., 0, :1]), u], axis=-1)[..., None]
+    w = pt.concatenate([-pt.ones_like(block[..., 0, 0])[..., None], u], axis=-1)[..., None]
     return block - 2 * w * (w * block).sum(axis=-2, keepdims=True) / (1 + (u**2).sum(axis=-1))[..., None, None]
 
 
