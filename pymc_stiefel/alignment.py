@@ -101,6 +101,10 @@ def align(
     aligned = like_draws(X @ R, draws)
     if not companions:
         return aligned
+    if isinstance(data, np.ndarray | list | tuple | xr.DataArray):
+        raise TypeError(
+            f"companions are looked up by name: need a Dataset, InferenceData or DataTree, got {type(data)}"
+        )
     rotation = _rotation_array(R, draws)
     moved = {str(draws.name): aligned}
     for name, how in companions.items():

@@ -175,6 +175,10 @@ def test_companions_move_with_the_columns():
     np.testing.assert_allclose(
         out["U"].values @ np.swapaxes(out["scores"].values, -1, -2), U @ np.swapaxes(scores, -1, -2), atol=1e-10
     )
+    with pytest.raises(TypeError, match="looked up by name"):
+        pst.align(U, companions={"scores": "rotate"})
+    with pytest.raises(ValueError, match="say which belongs"):
+        pst.align(as_idata(U=(U, ("f", "k")), C=(U[..., :3, :], ("a", "b"))), "U", companions={"C": "rotate"})
     with pytest.raises(ValueError, match="mixes columns"):
         pst.align(turned, "U", method="rotation", companions={"scores": "permute"})
 
