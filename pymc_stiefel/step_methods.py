@@ -45,7 +45,7 @@ class _ManifoldHMC(ArrayStepShared):
 
     name: str
     default_blocked = True
-    drift: int
+    drift: str
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes = {

@@ -143,7 +143,7 @@ def window_of(draw: int) -> int:
 # ---------------------------------------------------------------- masses
 
 
-def first_metric(layout: Layout, state: Point, kind: int, pair: float) -> Metric:
+def first_metric(layout: Layout, state: Point, kind: str, pair: float) -> Metric:
     """Masses from the size of the gradient at the start."""
     column = []
     for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
@@ -156,7 +156,7 @@ def first_metric(layout: Layout, state: Point, kind: int, pair: float) -> Metric
     return _assemble(layout, columns, pairs, variance, covariance, kind, pair)
 
 
-def learnt_metric(layout: Layout, moments: Moments, kind: int, pair: float) -> Metric:
+def learnt_metric(layout: Layout, moments: Moments, kind: str, pair: float) -> Metric:
     """Masses from the moments of a window.
 
     Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + n``. The mean square of a

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_stiefel.engine.blas import LARGE, add_product, copy_matrix, cross, dot
 from pymc_stiefel.engine.compiling import inner
 
 
@@ -97,21 +98,6 @@ def isotropic_metric(layout: Layout, pair: float, dense: bool) -> Metric:
 
 
 @inner
-def dot(x, y):
-    total = 0.0
-    for i in range(x.size):
-        total += x[i] * y[i]
-    return total
-
-
-@inner
-def axpy(alpha, x, y):
-    """``y += alpha x``"""
-    for i in range(x.size):
-        y[i] += alpha * x[i]
-
-
-@inner
 def copy_into(x, y):
     for i in range(x.size):
         y[i] = x[i]
@@ -128,53 +114,71 @@ def copy_point(source, target):
 
 
 @inner
-def split_in_place(layout, q, a, b):
-    """Replace ambient matrices ``G`` in ``b`` by their tangent parts: ``b = G - X X'G``, ``a = skew(X'G)``."""
-    for m in range(layout.n.size):
-        n, p, start, skew = layout.n[m], layout.p[m], layout.offset[m], layout.skew[m]
-        for j in range(p):
-            g = b[start + j * n : start + (j + 1) * n]
-            for i in range(p):
-                a[skew + i * p + j] = dot(q[start + i * n : start + (i + 1) * n], g)
-        for j in range(p):
-            g = b[start + j * n : start + (j + 1) * n]
-            if n == p:
-                g[:] = 0.0
-            else:
-                for i in range(p):
-                    axpy(-a[skew + i * p + j], q[start + i * n : start + (i + 1) * n], g)
-        for i in range(p):
-            a[skew + i * p + i] = 0.0
-            for j in range(i):
-                part = 0.5 * (a[skew + i * p + j] - a[skew + j * p + i])
-                a[skew + i * p + j] = part
-                a[skew + j * p + i] = -part
+def matrix_at(layout, m, vector):
+    """The m-th matrix in a vector laid out as ``q``, a row for each column."""
+    n, p, start = layout.n[m], layout.p[m], layout.offset[m]
+    return vector[start : start + n * p].reshape(p, n)
 
 
 @inner
-def velocity_into(layout, metric, point, r, v):
-    """Ambient momentum ``r = X A + B`` and velocity ``v = X (w A) + B c``; returns the kinetic energy."""
-    q, a, b = point.q, point.a, point.b
+def square_at(layout, m, vector):
+    """The m-th p x p block in a vector laid out as ``a``."""
+    p, start = layout.p[m], layout.skew[m]
+    return vector[start : start + p * p].reshape(p, p)
+
+
+@inner
+def split_in_place(layout, blas, q, a, b):
+    """Replace ambient matrices ``G`` in ``b`` by their tangent parts: ``b = G - X X'G``, ``a = skew(X'G)``."""
     for m in range(layout.n.size):
-        n, p, start, skew, column = layout.n[m], layout.p[m], layout.offset[m], layout.skew[m], layout.column[m]
+        x, g, gram = matrix_at(layout, m, q), matrix_at(layout, m, b), square_at(layout, m, a)
+        p, n = x.shape
+        cross(blas, g, x, gram)  # (X'G)'
+        if n == p:
+            g[:] = 0.0
+        else:
+            add_product(blas, -1.0, gram, x, g)
+        for i in range(p):
+            gram[i, i] = 0.0
+            for j in range(i):
+                part = 0.5 * (gram[j, i] - gram[i, j])
+                gram[i, j] = part
+                gram[j, i] = -part
+
+
+@inner
+def velocity_into(layout, blas, metric, point, r, v, scratch):
+    """Ambient momentum ``r = X A + B`` and velocity ``v = X (w A) + B c``; returns the kinetic energy."""
+    for m in range(layout.n.size):
+        x, b, a = matrix_at(layout, m, point.q), matrix_at(layout, m, point.b), square_at(layout, m, point.a)
+        rm, vm, w = matrix_at(layout, m, r), matrix_at(layout, m, v), square_at(layout, m, metric.w)
+        p, n = x.shape
+        c = metric.c[layout.column[m] : layout.column[m] + p]
         for j in range(p):
-            rows = slice(start + j * n, start + (j + 1) * n)
-            rj, vj, bj, c = r[rows], v[rows], b[rows], metric.c[column + j]
+            bj, rj, vj, cj = b[j], rm[j], vm[j], c[j]
             for k in range(n):
                 rj[k] = bj[k]
-                vj[k] = c * bj[k]
+                vj[k] = cj * bj[k]
+        if n * p * p > LARGE:
+            weighted = scratch[: p * p].reshape(p, p)
+            for i in range(p):
+                for j in range(p):
+                    weighted[i, j] = w[i, j] * a[i, j]
+            add_product(blas, -1.0, a, x, rm)  # A is skew: rows of (X A)' are -A X'
+            add_product(blas, -1.0, weighted, x, vm)
+            continue
+        for j in range(p):
+            rj, vj = rm[j], vm[j]
             for i in range(p):
                 if i != j:
-                    x = q[start + i * n : start + (i + 1) * n]
-                    aij = a[skew + i * p + j]
-                    waij = metric.w[skew + i * p + j] * aij
+                    xi, aij = x[i], a[i, j]
+                    waij = w[i, j] * aij
                     for k in range(n):
-                        rj[k] += aij * x[k]
-                        vj[k] += waij * x[k]
+                        rj[k] += aij * xi[k]
+                        vj[k] += waij * xi[k]
     first = layout.stiefel
-    momentum = b[first:]
-    copy_into(momentum, r[first:])
-    apply_covariance(metric, momentum, v[first:])
+    copy_into(point.b[first:], r[first:])
+    apply_covariance(metric, point.b[first:], v[first:])
     return 0.5 * dot(r, v)
 
 
@@ -190,24 +194,35 @@ def apply_covariance(metric, x, out):
 
 
 @inner
-def reorthonormalise(layout, q, scratch):
+def remove_normal_part(layout, blas, point, scratch):
+    """Remove what rounding left of ``X'B``.
+
+    It is of size 1e-16, but a kick turns an error ``E`` of ``X'X`` into a normal momentum ``-E X'G``, which the drift
+    turns into more error: left alone, with a steep density, errors grow exponentially along a trajectory.
+    """
+    for m in range(layout.n.size):
+        x, b = matrix_at(layout, m, point.q), matrix_at(layout, m, point.b)
+        p, n = x.shape
+        if n > p:
+            normal = scratch[: p * p].reshape(p, p)
+            cross(blas, b, x, normal)
+            add_product(blas, -1.0, normal, x, b)
+
+
+@inner
+def reorthonormalise(layout, blas, q, scratch):
     """One Newton step ``X <- X (3 I - X'X) / 2`` for every matrix; returns the largest error removed."""
     worst = 0.0
     for m in range(layout.n.size):
-        n, p, start = layout.n[m], layout.p[m], layout.offset[m]
-        gram = scratch[: p * p]
+        x = matrix_at(layout, m, q)
+        p, n = x.shape
+        error = scratch[: p * p].reshape(p, p)
+        old = scratch[p * p : p * p + n * p].reshape(p, n)
+        cross(blas, x, x, error)
         for i in range(p):
-            x = q[start + i * n : start + (i + 1) * n]
-            for j in range(i + 1):
-                error = dot(x, q[start + j * n : start + (j + 1) * n])
-                if i == j:
-                    error -= 1.0
-                worst = max(worst, abs(error))
-                gram[i * p + j] = error
-                gram[j * p + i] = error
-        moved = scratch[p * p : p * p + n * p]
-        copy_into(q[start : start + n * p], moved)
-        for j in range(p):
-            for i in range(p):
-                axpy(-0.5 * gram[i * p + j], moved[i * n : (i + 1) * n], q[start + j * n : start + (j + 1) * n])
+            error[i, i] -= 1.0
+            for j in range(p):
+                worst = max(worst, abs(error[i, j]))
+        copy_matrix(x, old)
+        add_product(blas, -0.5, error, old, x)
     return worst

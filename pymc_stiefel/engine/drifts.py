@@ -8,26 +8,90 @@ p x p ones. ``pymc_stiefel.geometry`` has the same maps in plain NumPy.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
 
-from pymc_stiefel.engine.blocks import axpy, dot
-from pymc_stiefel.engine.compiling import inner
+from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, solve
+from pymc_stiefel.engine.compiling import FAST, c_function, inner
 
-SPLITTING, CAYLEY, GEODESIC = 0, 1, 2
+SPLITTING, CAYLEY, GEODESIC = "splitting", "cayley", "geodesic"
 
-# From this many multiplications on, BLAS beats plain loops on one core.
-_BLAS = 8000
+_double, _integer = types.CPointer(types.float64), types.int64
+_SIGNATURE = types.void(
+    *(_double,) * 3,  # x, a, b
+    *(_integer,) * 2,  # n, p
+    types.float64,  # t
+    *(_double,) * 3,  # c, w, scratch
+    types.CPointer(types.int64),  # the fields of Blas
+    types.CPointer(types.int32),
+    types.CPointer(types.int8),
+    _double,
+)
+
+
+def scratch_size(n, p):
+    """Length of the scratch vector that any drift of an (n, p) matrix may use."""
+    return 25 * p * p + 2 * n * p
+
+
+_scratch_size = inner(scratch_size)
 
 
 @inner
-def drift_matrix(kind, x, a, b, t, c, w, scratch):
-    """Move one matrix for time ``t``. ``c`` and ``w`` are its masses (one common scale for Cayley and geodesic)."""
-    if kind == CAYLEY:
-        cayley(x, a, b, t * c[0], scratch)
-    elif kind == GEODESIC:
-        geodesic(x, a, b, t * c[0], scratch)
-    else:
-        splitting(x, a, b, t, c, w)
+def _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers):
+    """The pointers of a drift as arrays."""
+    blas = Blas(carray(routines, (3,)), carray(integers, (8 + 2 * p,)), carray(letters, (5,)), carray(numbers, (2,)))
+    matrices = carray(x, (p, n)), carray(a, (p, p)), carray(b, (p, n))
+    return matrices, (carray(c, (p,)), carray(w, (p, p))), carray(scratch, (_scratch_size(n, p),)), blas
+
+
+def _splitting_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
+    state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
+    splitting(state[0], state[1], state[2], t, masses[0], masses[1])
+
+
+def _cayley_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
+    state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
+    cayley(state[0], state[1], state[2], t * masses[0][0], room, blas)
+
+
+def _geodesic_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
+    state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
+    geodesic(state[0], state[1], state[2], t * masses[0][0], room, blas)
+
+
+@cache
+def _c_drift(kind: str):
+    drifts = {SPLITTING: _splitting_drift, CAYLEY: _cayley_drift, GEODESIC: _geodesic_drift}
+    return c_function(drifts[kind], _SIGNATURE, fastmath=FAST)
+
+
+def drift_address(kind: str) -> int:
+    """Address of a compiled drift, built on first use."""
+    return _c_drift(kind).address
+
+
+@intrinsic
+def call_drift(typingctx, address, x, a, b, n, p, t, c, w, scratch, blas):
+    """Move one matrix for time ``t`` by the drift at ``address``."""
+    signature = types.void(address, x, a, b, n, p, t, c, w, scratch, blas)
+
+    def codegen(context, builder, signature, args):
+        kinds = list(signature.args[1:-1]) + list(signature.args[-1].types)
+        values = [*args[1:-1], *(builder.extract_value(args[-1], k) for k in range(4))]
+        plain = [
+            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+            for kind, value in zip(kinds, values, strict=True)
+        ]
+        prototype = ir.FunctionType(ir.VoidType(), [value.type for value in plain])
+        builder.call(builder.inttoptr(args[0], prototype.as_pointer()), plain)
+        return context.get_dummy_value()
+
+    return signature, codegen
 
 
 # ---------------------------------------------------------------- splitting
@@ -110,7 +174,7 @@ def rotate_rows(u, v, cos, sin):
 
 
 @inner
-def cayley(x, a, b, t, scratch):
+def cayley(x, a, b, t, scratch, blas):
     """Cayley map of the canonical metric; one p x p solve.
 
     With ``Y = (X + h B) (I - 2 h A + h^2 S)^{-1}``, ``h = t/2``: ``X <- 2 Y - X`` and ``B <- B - 2 h Y S``.
@@ -120,109 +184,89 @@ def cayley(x, a, b, t, scratch):
     gram = scratch[: p * p].reshape(p, p)
     system = scratch[p * p : 2 * p * p].reshape(p, p)
     y = scratch[2 * p * p : 2 * p * p + n * p].reshape(p, n)
+    if n > p:
+        cross(blas, b, b, gram)
+    else:
+        gram[:] = 0.0
     for i in range(p):
         for j in range(p):
-            system[i, j] = 2.0 * h * a[i, j]  # transposed: the solve acts on rows
+            system[i, j] = 2.0 * h * a[i, j] + h * h * gram[i, j]  # transposed: the solve acts on rows
         system[i, i] += 1.0
-    if n > p:
-        if n * p * p > _BLAS:
-            np.dot(b, b.T, gram)
-        else:
-            for i in range(p):
-                for j in range(i + 1):
-                    gram[i, j] = dot(b[i], b[j])
-                    gram[j, i] = gram[i, j]
-        for i in range(p):
-            for j in range(p):
-                system[i, j] += h * h * gram[i, j]
-            for m in range(n):
-                y[i, m] = x[i, m] + h * b[i, m]
-    else:
-        y[:] = x
-    if n * p * p > _BLAS:
-        y[:] = np.linalg.solve(system, y)
-    else:
-        eliminate(system, y)
+        for m in range(n):
+            y[i, m] = x[i, m] + h * b[i, m]
+    solve(blas, system, y)
     for i in range(p):
         for m in range(n):
             x[i, m] = 2.0 * y[i, m] - x[i, m]
     if n > p:
-        if n * p * p > _BLAS:
-            b -= np.dot((2.0 * h) * gram, y)
-        else:
-            for i in range(p):
-                for j in range(p):
-                    axpy(-2.0 * h * gram[i, j], y[j], b[i])
-
-
-@inner
-def eliminate(system, right):
-    """Solve ``system z = right`` in place. No pivoting: the symmetric part of ``system`` is positive definite."""
-    p = system.shape[0]
-    for k in range(p):
-        pivot = 1.0 / system[k, k]
-        for i in range(k + 1, p):
-            factor = system[i, k] * pivot
-            if factor != 0.0:
-                for j in range(k + 1, p):
-                    system[i, j] -= factor * system[k, j]
-                axpy(-factor, right[k], right[i])
-    for k in range(p - 1, -1, -1):
-        for j in range(k + 1, p):
-            axpy(-system[k, j], right[j], right[k])
-        pivot = 1.0 / system[k, k]
-        row = right[k]
-        for m in range(row.size):
-            row[m] *= pivot
+        add_product(blas, -2.0 * h, gram, y, b)
 
 
 # ---------------------------------------------------------------- geodesic
 
 
 @inner
-def geodesic(x, a, b, t, scratch):
+def geodesic(x, a, b, t, scratch, blas):
     """Geodesic of the embedded metric: ``[X B] <- [X B] exp(t N) blockdiag(exp(-t A), exp(-t A))``.
 
     ``B`` enters divided by its size, which keeps ``N`` balanced when the two parts of the momentum differ much.
     """
     p, n = x.shape
-    k = 2 * p if n > p else p
-    generator = scratch[: k * k].reshape(k, k)
-    flow = scratch[k * k : 2 * k * k].reshape(k, k)
-    rest = scratch[2 * k * k :]
-    size = np.sqrt(np.sum(b * b) / p)
-    if n > p and size == 0.0:
-        size = 1.0
-    # Everything transposed, since x and b hold the transposes of X and B.
+    turn, rest = scratch[: p * p].reshape(p, p), scratch[p * p :]
+    generator = rest[: p * p].reshape(p, p)
+    for i in range(p):
+        for j in range(p):
+            generator[i, j] = t * a[i, j] if n > p else -t * a[i, j]
+    exponential(blas, generator, turn, rest[p * p :])
+    if n == p:  # B = 0, and exp(t N) reduces to exp(2 t A)
+        old = rest[: n * p].reshape(p, n)
+        copy_matrix(x, old)
+        x[:] = 0.0
+        add_product(blas, 1.0, turn, old, x)
+        return
+    k = 2 * p
+    generator = rest[: k * k].reshape(k, k)
+    flow = rest[k * k : 2 * k * k].reshape(k, k)
     generator[:] = 0.0
+    gram = rest[2 * k * k : 2 * k * k + p * p].reshape(p, p)
+    cross(blas, b, b, gram)
+    size = 0.0
+    for i in range(p):
+        size += gram[i, i]
+    size = np.sqrt(size / p) if size > 0.0 else 1.0
+    # Everything is transposed, since x and b hold the transposes of X and B.
     for i in range(p):
         for j in range(p):
             generator[i, j] = -2.0 * t * a[i, j]
-    if n > p:
-        gram = np.dot(b, b.T)
-        for i in range(p):
-            for j in range(p):
-                generator[p + i, j] = -t * gram[i, j] / size
-            generator[i, p + i] = t * size
-    exponential(generator, flow, rest)
-    turn_generator = scratch[: p * p].reshape(p, p)
-    turn = rest[: p * p].reshape(p, p)
+            generator[p + i, j] = -t * gram[i, j] / size
+        generator[i, p + i] = t * size
+    exponential(blas, generator, flow, rest[2 * k * k :])
+    old = rest[2 * k * k : 2 * k * k + n * p].reshape(p, n)
+    turned = generator  # no longer needed
+    turned[:] = 0.0
+    add_product(blas, 1.0, turn, flow[:p], turned[:p])
+    add_product(blas, 1.0, turn, flow[p:], turned[p:])
+    part = flow.ravel()[: p * p].reshape(p, p)
+    copy_matrix(x, old)
     for i in range(p):
-        for j in range(p):
-            turn_generator[i, j] = t * a[i, j]
-    exponential(turn_generator, turn, rest[p * p :])
-    if n > p:
-        left = np.dot(turn, flow[:p])
-        right = np.dot(turn, flow[p:])
-        moved = np.dot(np.ascontiguousarray(left[:, :p]), x) + np.dot(np.ascontiguousarray(left[:, p:]), b) / size
-        b[:] = size * np.dot(np.ascontiguousarray(right[:, :p]), x) + np.dot(np.ascontiguousarray(right[:, p:]), b)
-        x[:] = moved
-    else:
-        x[:] = np.dot(np.dot(turn, flow), x)
+        for m in range(n):
+            x[i, m] = 0.0
+            b[i, m] /= size
+    copy_matrix(turned[:p, :p], part)
+    add_product(blas, 1.0, part, old, x)
+    copy_matrix(turned[:p, p:], part)
+    add_product(blas, 1.0, part, b, x)
+    moved = rest[2 * k * k + n * p : 2 * k * k + 2 * n * p].reshape(p, n)
+    moved[:] = 0.0
+    copy_matrix(turned[p:, :p], part)
+    add_product(blas, size, part, old, moved)
+    copy_matrix(turned[p:, p:], part)
+    add_product(blas, size, part, b, moved)
+    copy_matrix(moved, b)
 
 
 @inner
-def exponential(generator, out, scratch):
+def exponential(blas, generator, out, scratch):
     """Matrix exponential by scaling and squaring around the [7/7] Pade approximant. Overwrites ``generator``."""
     k = generator.shape[0]
     norm = 0.0
@@ -238,72 +282,36 @@ def exponential(generator, out, scratch):
     while norm > 0.95:
         norm *= 0.5
         squarings += 1
-    generator *= 0.5**squarings
+    scale = 0.5**squarings
+    for i in range(k):
+        for j in range(k):
+            generator[i, j] *= scale
     two = scratch[: k * k].reshape(k, k)
     four = scratch[k * k : 2 * k * k].reshape(k, k)
     six = scratch[2 * k * k : 3 * k * k].reshape(k, k)
     odd = scratch[3 * k * k : 4 * k * k].reshape(k, k)
-    multiply(generator, generator, two)
-    multiply(two, two, four)
-    multiply(four, two, six)
+    multiply(blas, generator, generator, two)
+    multiply(blas, two, two, four)
+    multiply(blas, four, two, six)
     for i in range(k):
         for j in range(k):
             unit = 1.0 if i == j else 0.0
             s2, s4, s6 = two[i, j], four[i, j], six[i, j]
             two[i, j] = s6 + 1512.0 * s4 + 277200.0 * s2 + 8648640.0 * unit
             four[i, j] = 56.0 * s6 + 25200.0 * s4 + 1995840.0 * s2 + 17297280.0 * unit
-    multiply(generator, two, odd)
+    multiply(blas, generator, two, odd)
     for i in range(k):
         for j in range(k):
             even = four[i, j]
             two[i, j] = even - odd[i, j]
             out[i, j] = even + odd[i, j]
-    if k > 16:
-        out[:] = np.linalg.solve(two, out)
-    else:
-        solve_pivoted(two, out)
+    solve(blas, two, out)
     for _ in range(squarings):
-        multiply(out, out, two)
-        out[:] = two
+        multiply(blas, out, out, two)
+        copy_matrix(two, out)
 
 
 @inner
-def multiply(left, right, out):
-    k = left.shape[0]
-    if k * k * k > _BLAS:
-        np.dot(left, right, out)
-        return
-    for i in range(k):
-        row = out[i]
-        row[:] = 0.0
-        for j in range(k):
-            axpy(left[i, j], right[j], row)
-
-
-@inner
-def solve_pivoted(system, right):
-    """Gaussian elimination with partial pivoting, in place."""
-    k = system.shape[0]
-    for i in range(k):
-        best = i
-        for j in range(i + 1, k):
-            if abs(system[j, i]) > abs(system[best, i]):
-                best = j
-        if best != i:
-            for j in range(k):
-                system[i, j], system[best, j] = system[best, j], system[i, j]
-                right[i, j], right[best, j] = right[best, j], right[i, j]
-        pivot = 1.0 / system[i, i]
-        for j in range(i + 1, k):
-            factor = system[j, i] * pivot
-            axpy(-factor, system[i], system[j])
-            axpy(-factor, right[i], right[j])
-    for i in range(k - 1, -1, -1):
-        for j in range(i + 1, k):
-            axpy(-system[i, j], right[j], right[i])
-        right[i] /= system[i, i]
-
-
-def scratch_size(n: int, p: int) -> int:
-    """Length of the scratch vector that any drift of an (n, p) matrix needs."""
-    return max(2 * p * p + n * p, 6 * (2 * p) ** 2 + p * p)
+def multiply(blas, left, right, out):
+    out[:] = 0.0
+    add_product(blas, 1.0, left, right, out)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.blocks import apply_covariance, axpy, dot, split_in_place
+from pymc_stiefel.engine.blas import axpy
+from pymc_stiefel.engine.blocks import (
+    apply_covariance,
+    matrix_at,
+    remove_normal_part,
+    split_in_place,
+    square_at,
+)
 from pymc_stiefel.engine.compiling import call_density, fill_normal, inner
-from pymc_stiefel.engine.drifts import drift_matrix
+from pymc_stiefel.engine.drifts import call_drift
 
 
 @inner
-def evaluate(density, extra, layout, point):
+def evaluate(density, extra, layout, blas, point):
     """Log density and split gradient at ``point.q``."""
     point.value[0] = call_density(density, point.q, point.gb, extra)
-    split_in_place(layout, point.q, point.ga, point.gb)
+    split_in_place(layout, blas, point.q, point.ga, point.gb)
 
 
 @inner
@@ -23,75 +30,57 @@ def kick(point, eps):
 
 
 @inner
-def drift(kind, layout, metric, point, eps, scratch):
+def drift(address, layout, blas, metric, point, eps, scratch):
+    """Move every block by the flow of its kinetic energy; ``address`` is that of the drift of the matrices."""
     for m in range(layout.n.size):
-        n, p, start, skew, column = layout.n[m], layout.p[m], layout.offset[m], layout.skew[m], layout.column[m]
-        drift_matrix(
-            kind,
-            point.q[start : start + n * p].reshape(p, n),
-            point.a[skew : skew + p * p].reshape(p, p),
-            point.b[start : start + n * p].reshape(p, n),
+        column = layout.column[m]
+        call_drift(
+            address,
+            matrix_at(layout, m, point.q),
+            square_at(layout, m, point.a),
+            matrix_at(layout, m, point.b),
+            layout.n[m],
+            layout.p[m],
             eps,
-            metric.c[column : column + p],
-            metric.w[skew : skew + p * p].reshape(p, p),
+            metric.c[column : column + layout.p[m]],
+            square_at(layout, m, metric.w),
             scratch,
+            blas,
         )
     first = layout.stiefel
-    d = layout.size - first
-    if d > 0:
-        moved = scratch[:d]
+    if layout.size > first:
+        moved = scratch[: layout.size - first]
         apply_covariance(metric, point.b[first:], moved)
         axpy(eps, moved, point.q[first:])
 
 
 @inner
-def leapfrog(density, extra, kind, layout, metric, point, eps, scratch):
+def leapfrog(density, extra, address, layout, blas, metric, point, eps, scratch):
     kick(point, 0.5 * eps)
-    remove_normal_part(layout, point)
-    drift(kind, layout, metric, point, eps, scratch)
-    evaluate(density, extra, layout, point)
+    remove_normal_part(layout, blas, point, scratch)
+    drift(address, layout, blas, metric, point, eps, scratch)
+    evaluate(density, extra, layout, blas, point)
     kick(point, 0.5 * eps)
 
 
 @inner
-def remove_normal_part(layout, point):
-    """Remove what rounding left of ``X'B``.
-
-    It is of size 1e-16, but a kick turns an error ``E`` of ``X'X`` into a normal momentum ``-E X'G``, which the drift
-    turns into more error: left alone, with a steep density, errors grow exponentially along a trajectory.
-    """
-    for m in range(layout.n.size):
-        n, p, start = layout.n[m], layout.p[m], layout.offset[m]
-        if n > p:
-            for j in range(p):
-                bj = point.b[start + j * n : start + (j + 1) * n]
-                for i in range(p):
-                    x = point.q[start + i * n : start + (i + 1) * n]
-                    axpy(-dot(x, bj), x, bj)
-
-
-@inner
-def draw_momentum(source, layout, metric, point):
+def draw_momentum(source, layout, blas, metric, point, scratch):
     """A momentum from the law exp(-K), written into ``point``."""
-    a, b = point.a, point.b
-    fill_normal(source, a)
-    fill_normal(source, b)
+    fill_normal(source, point.a)
+    fill_normal(source, point.b)
     for m in range(layout.n.size):
-        n, p, start, skew, column = layout.n[m], layout.p[m], layout.offset[m], layout.skew[m], layout.column[m]
+        a, b, w = square_at(layout, m, point.a), matrix_at(layout, m, point.b), square_at(layout, m, metric.w)
+        p, n = b.shape
         for j in range(p):
-            a[skew + j * p + j] = 0.0
+            a[j, j] = 0.0
             for i in range(j):
-                a[skew + i * p + j] /= np.sqrt(2.0 * metric.w[skew + i * p + j])
-                a[skew + j * p + i] = -a[skew + i * p + j]
-            bj = b[start + j * n : start + (j + 1) * n]
-            if n == p:
-                bj[:] = 0.0
-                continue
-            scale = 1.0 / np.sqrt(metric.c[column + j])
+                a[i, j] /= np.sqrt(2.0 * w[i, j])
+                a[j, i] = -a[i, j]
+            scale = 1.0 / np.sqrt(metric.c[layout.column[m] + j]) if n > p else 0.0
             for k in range(n):
-                bj[k] *= scale
-    remove_normal_part(layout, point)
-    momentum = b[layout.stiefel :]
+                b[j, k] *= scale
+    remove_normal_part(layout, blas, point, scratch)
+    momentum = point.b[layout.stiefel :]
     d = momentum.size
     if metric.covariance.shape[0] > 0:
         for i in range(d - 1, -1, -1):  # solve cholesky' p = noise

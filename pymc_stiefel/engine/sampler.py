@@ -21,7 +21,7 @@ from pymc_stiefel.engine.adaptation import (
 )
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
-from pymc_stiefel.engine.drifts import GEODESIC
+from pymc_stiefel.engine.drifts import GEODESIC, drift_address
 from pymc_stiefel.engine.trajectory import STATISTICS, evaluate_state, first_step_size, make_workspace, transition
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
@@ -31,7 +31,7 @@ EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 class Settings:
     """What a user chooses. ``n_steps`` and ``path_length`` both None means no-U-turn trajectories."""
 
-    drift: int
+    drift: str
     n_steps: int | None = None
     path_length: float | None = None
     jitter: float = 0.0
@@ -82,6 +82,7 @@ class Sampler:
     extra: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
 
     def __post_init__(self) -> None:
+        self.drift = drift_address(self.settings.drift)
         self.work = make_workspace(self.layout, self.settings.max_treedepth if self.is_dynamic else 0)
         self.stats = np.zeros(len(STATISTICS))
         self.last_step_size = np.nan
@@ -143,7 +144,7 @@ class Sampler:
             self.density,
             self.extra,
             self._source,
-            settings.drift,
+            self.drift,
             self.layout,
             chain.metric,
             self.work,
@@ -172,7 +173,7 @@ class Sampler:
         """First masses and step size, from the gradient at the start."""
         chain, settings = self.chain, self.settings
         chain.started = True
-        evaluate_state(self.density, self.extra, self.layout, chain.state)
+        evaluate_state(self.density, self.extra, self.layout, self.work, chain.state)
         if settings.adapt_metric and chain.tune:
             chain.metric = first_metric(self.layout, chain.state, settings.drift, settings.pair)
         self._restart_step_size(settings.step_size or 0.5)
@@ -183,7 +184,7 @@ class Sampler:
             self.density,
             self.extra,
             self._source,
-            self.settings.drift,
+            self.drift,
             self.layout,
             chain.metric,
             self.work,

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_stiefel.engine.blas import Blas, axpy, dot, make_blas
 from pymc_stiefel.engine.blocks import (
     Layout,
     Point,
-    axpy,
     copy_into,
     copy_point,
-    dot,
     make_point,
     reorthonormalise,
     velocity_into,
@@ -84,6 +83,7 @@ class Workspace(NamedTuple):
     r: np.ndarray
     v: np.ndarray
     scratch: np.ndarray
+    blas: Blas
 
 
 def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
@@ -98,7 +98,8 @@ def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
         np.zeros(rows),
     )
     scratch = np.zeros(max(largest, d, 1))
-    return Workspace(make_point(layout), make_point(layout), trees, np.zeros(d), np.zeros(d), scratch)
+    blas = make_blas(2 * int(layout.p.max(initial=1)))
+    return Workspace(make_point(layout), make_point(layout), trees, np.zeros(d), np.zeros(d), scratch, blas)
 
 
 @inner
@@ -161,7 +162,7 @@ def merge(source, trees, left, right):
 
 
 @inner
-def extend(density, extra, source, kind, layout, metric, work, point, eps, depth, energy, index, stats):
+def extend(density, extra, source, drift, layout, metric, work, point, eps, depth, energy, index, stats):
     """Integrate ``point`` over ``2**depth`` leapfrogs of size ``eps``, its subtree summarised in row 1.
 
     Returns 0 if the subtree is whole, 1 if it turned, 2 if it diverged.
@@ -170,8 +171,8 @@ def extend(density, extra, source, kind, layout, metric, work, point, eps, depth
     top = 0
     direction = 1 if eps > 0 else -1
     for leaf in range(1 << depth):
-        leapfrog(density, extra, kind, layout, metric, point, eps, work.scratch)
-        new_energy = velocity_into(layout, metric, point, work.r, work.v) - point.value[0]
+        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        new_energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
         error = new_energy - energy
         stats[TREE_SIZE] += 1
         if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
@@ -215,22 +216,21 @@ def join_tree(source, trees, forward):
 
 
 @inner
-def no_u_turn(density, extra, source, kind, layout, metric, work, state, eps, max_treedepth, stats):
+def no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats):
     """One multinomial no-U-turn draw: ``state`` moves to the new point."""
     trees = work.trees
-    energy = velocity_into(layout, metric, state, work.r, work.v) - state.value[0]
+    energy = velocity_into(layout, work.blas, metric, state, work.r, work.v, work.scratch) - state.value[0]
     copy_point(state, work.left)
     copy_point(state, work.right)
-    store_leaf(trees, 0, state, work.r, work.v, 0.0, energy, 0)
-    n_left, n_right = 0, 0
-    depth = 0
+    store_leaf(trees, np.int64(0), state, work.r, work.v, 0.0, energy, np.int64(0))
+    n_left, n_right, depth = np.int64(0), np.int64(0), np.int64(0)
     while depth < max_treedepth:
         forward = uniform(source) < 0.5
         point = work.right if forward else work.left
         start = n_right if forward else -n_left
         signed = eps if forward else -eps
         outcome = extend(
-            density, extra, source, kind, layout, metric, work, point, signed, depth, energy, start, stats
+            density, extra, source, drift, layout, metric, work, point, signed, depth, energy, start, stats
         )
         depth += 1
         if outcome == 2:
@@ -257,15 +257,15 @@ def no_u_turn(density, extra, source, kind, layout, metric, work, state, eps, ma
 
 
 @inner
-def static(density, extra, source, kind, layout, metric, work, state, eps, n_steps, stats):
+def static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats):
     """One draw with a trajectory of ``n_steps`` leapfrogs and an accept step."""
-    energy = velocity_into(layout, metric, state, work.r, work.v) - state.value[0]
+    energy = velocity_into(layout, work.blas, metric, state, work.r, work.v, work.scratch) - state.value[0]
     point = work.right
     copy_point(state, point)
     new_energy = energy
     for _ in range(n_steps):
-        leapfrog(density, extra, kind, layout, metric, point, eps, work.scratch)
-        new_energy = velocity_into(layout, metric, point, work.r, work.v) - point.value[0]
+        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        new_energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
         stats[TREE_SIZE] += 1
         error = new_energy - energy
         if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
@@ -304,7 +304,7 @@ def reflect(density, extra, source, layout, work, state, stats):
     start = layout.offset[m] + column * n
     for k in range(start, start + n):
         point.q[k] = -point.q[k]
-    evaluate(density, extra, layout, point)
+    evaluate(density, extra, layout, work.blas, point)
     if np.log(uniform(source)) < point.value[0] - state.value[0]:
         copy_point(point, state)
         stats[REFLECTED] = 1.0
@@ -312,35 +312,35 @@ def reflect(density, extra, source, layout, work, state, stats):
 
 @compiled
 def transition(
-    density, extra, source, kind, layout, metric, work, state, eps, n_steps, max_treedepth, fresh, stats
+    density, extra, source, drift, layout, metric, work, state, eps, n_steps, max_treedepth, fresh, stats
 ):
     """One draw. ``n_steps`` = 0 asks for a no-U-turn trajectory, ``fresh`` for the density to be evaluated again."""
     stats[:] = 0.0
     if fresh:
-        evaluate(density, extra, layout, state)
-    draw_momentum(source, layout, metric, state)
+        evaluate(density, extra, layout, work.blas, state)
+    draw_momentum(source, layout, work.blas, metric, state, work.scratch)
     if n_steps > 0:
-        static(density, extra, source, kind, layout, metric, work, state, eps, n_steps, stats)
+        static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats)
     else:
-        no_u_turn(density, extra, source, kind, layout, metric, work, state, eps, max_treedepth, stats)
+        no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats)
     kinetic = stats[ENERGY] + state.value[0]
     reflect(density, extra, source, layout, work, state, stats)
-    stats[ORTHOGONALITY] = reorthonormalise(layout, state.q, work.scratch)
+    stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
     stats[LOGP] = state.value[0]
     stats[ENERGY] = kinetic - state.value[0]
 
 
 @compiled
-def first_step_size(density, extra, source, kind, layout, metric, work, state, eps):
+def first_step_size(density, extra, source, drift, layout, metric, work, state, eps):
     """A step size whose single leapfrog is accepted about eight times in ten (Hoffman & Gelman's heuristic)."""
     direction = 0
     for _ in range(60):
         point = work.right
         copy_point(state, point)
-        draw_momentum(source, layout, metric, point)
-        energy = velocity_into(layout, metric, point, work.r, work.v) - point.value[0]
-        leapfrog(density, extra, kind, layout, metric, point, eps, work.scratch)
-        error = velocity_into(layout, metric, point, work.r, work.v) - point.value[0] - energy
+        draw_momentum(source, layout, work.blas, metric, point, work.scratch)
+        energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
+        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        error = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0] - energy
         step = 1 if np.isfinite(error) and error < 0.22 else -1
         if direction != 0 and step != direction:
             break
@@ -352,6 +352,6 @@ def first_step_size(density, extra, source, kind, layout, metric, work, state, e
 
 
 @compiled
-def evaluate_state(density, extra, layout, state):
+def evaluate_state(density, extra, layout, work, state):
     """Log density and gradient at ``state.q``."""
-    evaluate(density, extra, layout, state)
+    evaluate(density, extra, layout, work.blas, state)
