@@ -253,7 +253,12 @@ def plot_sphere(
         axis.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
         axis.axis("off")
         if p > 1:
-            axis.legend(loc="upper left", handletextpad=0.1, borderaxespad=0, title=dim_name(draws, -1))
+            axis.legend(
+                loc="upper left",
+                handletextpad=0.1,
+                borderaxespad=0,
+                title=dim_name(draws, -1) if named(draws, -1) else None,
+            )
     return figure
 
 
@@ -297,7 +302,12 @@ def plot_alignment(
             axis.set_xlabel("along mean column 1")
         axes[0].set_ylabel("along mean column 2" if p > 1 else "main direction of spread")
         if p > 1:
-            axes[1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=dim_name(raw, -1), handletextpad=0.1)
+            axes[1].legend(
+                loc="center left",
+                bbox_to_anchor=(1.0, 0.5),
+                title=dim_name(raw, -1) if named(raw, -1) else None,
+                handletextpad=0.1,
+            )
     return figure
 
 
