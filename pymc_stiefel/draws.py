@@ -119,7 +119,11 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
         return von_mises_fisher(mu, norm, size=shape, rng=rng)[..., None]
     U, s, Vt = np.linalg.svd(F, full_matrices=False)
     by_rejection = _log_langevin_rate(n, s) > math.log(SMALLEST_RATE)
-    top = np.stack([langevin_columns(n, s, rng, by_rejection) for _ in range(count)]) if count else np.empty((0, p, p))
+    top = (
+        np.stack([langevin_columns(n, s, rng, by_rejection) for _ in range(count)])
+        if count
+        else np.empty((0, p + min(n - p, p), p))
+    )
     X = U @ top[:, :p]
     if n > p:  # the remaining rows, turned by a Haar matrix and laid across the complement of U
         X = X + _frames_across(U, min(n - p, p), count, rng) @ top[:, p:]
@@ -134,11 +138,11 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
 
 
 def _frames_across(U: Matrix, columns: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Uniform orthonormal frames in the complement of U: Gaussians projected twice, then QR with positive diagonal."""
+    """Uniform orthonormal frames in the complement of U: Gaussians, projected and orthonormalised, twice for rounding."""
     Z = rng.standard_normal((count, len(U), columns))
     for _ in range(2):
-        Z = Z - U @ (U.T @ Z)
-    return _positive_qr(Z)
+        Z = _positive_qr(Z - U @ (U.T @ Z))
+    return Z
 
 
 def _positive_qr(Z: Matrix) -> Matrix:
@@ -217,14 +221,14 @@ def matrix_bingham_langevin(
     B = np.eye(p) if B is None else _coupling(B, p)
     shape = _shape(size)
     count = math.prod(shape)
-    X = np.empty((count, n, p))
     if p == 1:
+        x = np.empty((count, n))
         for k in range(count):
-            fisher_bingham_vector(F[:, 0].copy(), B[0, 0] * A, X[k, :, 0], rng)
-        return X.reshape(*shape, n, p)
+            fisher_bingham_vector(F[:, 0].copy(), B[0, 0] * A, x[k], rng)
+        return x.reshape(*shape, n, 1)
     b, turn = np.linalg.eigh(B)
     F = np.ascontiguousarray(F @ turn)
-    X[:] = matrix_langevin(F, size=count, rng=rng)
+    X = matrix_langevin(F, size=count, rng=rng)
     for k in range(count):
         bingham_langevin_sweeps(X[k], A, b, F, GIBBS_SWEEPS, rng)
     return (X @ turn.T).reshape(*shape, n, p)

@@ -88,7 +88,7 @@ def _continued(n, s):
     """The exact value at an inner point plus the saddlepoint's difference from there to s.
 
     Each singular value beyond the limit is drawn in to between 1 and 1.5 limits, with slope one at the start, so that
-    the derivative is continuous. The saddlepoint's error hardly varies at high concentration, so most of it is taken off.
+    the derivative is continuous. The saddlepoint's error hardly varies at high concentration: most is taken off.
     """
     limit = exact_limit(n, len(s))
     inner, slope = s.copy(), np.ones(len(s))
