@@ -178,3 +178,8 @@ def _chart(name: str, transform: transforms.HouseholderTransform, block: Stiefel
             "use SpecialOrthogonal, or leave the default transform"
         )
     return transform.for_shape(block.n, block.p, block.vector)
+
+
+def trace(F: TensorVariable, X: TensorVariable) -> TensorVariable:
+    """``tr(F'X)``, batch shaped."""
+    return (F * X).sum(axis=(-2, -1))

@@ -7,16 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
-from pymc_stiefel.ops import (
-    CheckedProjection,
+from pymc_stiefel._normalizer_ops import (
+    LogBingham,
+    LogBinghamGradient,
     LogHyp0F1,
     LogHyp0F1Gradient,
     LogHyp0F1Matrix,
     LogHyp0F1MatrixGradient,
-    Polar,
-    PolarPullback,
+    log_bingham_numpy,
     log_hyp0f1_numpy,
 )
+from pymc_stiefel.ops import CheckedProjection, Polar, PolarPullback
 
 
 def _signed_svd(Z, special):
@@ -119,3 +120,30 @@ def _funcify_log_hyp0f1_matrix(op, **kwargs):
 @jax_funcify.register(LogHyp0F1MatrixGradient)
 def _funcify_log_hyp0f1_matrix_gradient(op, **kwargs):
     return lambda F: _matrix_value_and_gradient(F)[1]
+
+
+def _bingham_value_and_gradient(A, p):
+    def host(A):
+        value, gradient = log_bingham_numpy(A, p)
+        return np.asarray(value, dtype=A.dtype), np.asarray(gradient, dtype=A.dtype)
+
+    shapes = (jax.ShapeDtypeStruct((), A.dtype), jax.ShapeDtypeStruct(A.shape, A.dtype))
+    return jax.pure_callback(host, shapes, A, vmap_method="sequential")
+
+
+@jax_funcify.register(LogBingham)
+def _funcify_log_bingham(op, **kwargs):
+    @jax.custom_vjp
+    def log_bingham(A):
+        return _bingham_value_and_gradient(A, op.p)[0]
+
+    def forward(A):
+        return _bingham_value_and_gradient(A, op.p)
+
+    log_bingham.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
+    return log_bingham
+
+
+@jax_funcify.register(LogBinghamGradient)
+def _funcify_log_bingham_gradient(op, **kwargs):
+    return lambda A: _bingham_value_and_gradient(A, op.p)[1]

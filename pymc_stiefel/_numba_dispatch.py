@@ -11,20 +11,18 @@ from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from pymc_stiefel.engine.compiling import compiled
-from pymc_stiefel.normalizers import log_hyp0f1
-from pymc_stiefel.ops import (
-    ALREADY_ORTHONORMAL,
-    CheckedProjection,
+from pymc_stiefel._bingham import log_bingham_frame
+from pymc_stiefel._normalizer_ops import (
+    LogBingham,
+    LogBinghamGradient,
     LogHyp0F1,
     LogHyp0F1Gradient,
     LogHyp0F1Matrix,
     LogHyp0F1MatrixGradient,
-    Polar,
-    PolarPullback,
-    StiefelRV,
-    manifold_tolerance,
 )
+from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.normalizers import log_hyp0f1
+from pymc_stiefel.ops import ALREADY_ORTHONORMAL, CheckedProjection, Polar, PolarPullback, StiefelRV, manifold_tolerance
 
 
 def _sources_checksum() -> int:
@@ -196,6 +194,40 @@ def _funcify_log_hyp0f1_matrix_gradient(op, node=None, **kwargs):
         return gradient.astype(dtype)
 
     return log_hyp0f1_matrix_gradient, _CACHE_VERSION
+
+
+@compiled
+def _log_bingham(A, p):
+    """``_normalizer_ops.log_bingham_numpy``."""
+    if not np.all(np.isfinite(A)):
+        return np.nan, np.full(A.shape, np.nan)
+    a, V = np.linalg.eigh((A + A.T) / 2)
+    value, gradient = log_bingham_frame(p, a)
+    return value, np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T)
+
+
+@register_funcify_default_op_cache_key(LogBingham)
+def _funcify_log_bingham(op, node=None, **kwargs):
+    p, scalar = op.p, np.dtype(node.outputs[0].dtype).type
+
+    @numba_basic.numba_njit
+    def log_bingham(A):
+        value, _ = _log_bingham(np.ascontiguousarray(A).astype(np.float64), p)
+        return np.asarray(scalar(value))
+
+    return log_bingham, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(LogBinghamGradient)
+def _funcify_log_bingham_gradient(op, node=None, **kwargs):
+    p, dtype = op.p, np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def log_bingham_gradient(A):
+        _, gradient = _log_bingham(np.ascontiguousarray(A).astype(np.float64), p)
+        return gradient.astype(dtype)
+
+    return log_bingham_gradient, _CACHE_VERSION
 
 
 @numba_core_rv_funcify.register(StiefelRV)

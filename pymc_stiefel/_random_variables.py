@@ -38,7 +38,7 @@ def _batched(
 
 
 class StiefelUniformRV(StiefelRV):
-    name = "stiefel_uniform"
+    name = "StiefelUniform"
     signature = "(),()->(n,p)"
     _print_name = ("StiefelUniform", r"\operatorname{StiefelUniform}")
 
@@ -51,7 +51,7 @@ class StiefelUniformRV(StiefelRV):
 
 
 class SpecialOrthogonalRV(StiefelRV):
-    name = "special_orthogonal"
+    name = "SpecialOrthogonal"
     signature = "()->(n,p)"
     special = True
     _print_name = ("SpecialOrthogonal", r"\operatorname{SO}")
@@ -67,7 +67,7 @@ class SpecialOrthogonalRV(StiefelRV):
 
 
 class UnitVectorRV(StiefelRV):
-    name = "unit_vector"
+    name = "UnitVector"
     signature = "()->(n)"
     vector = True
     _print_name = ("UnitVector", r"\operatorname{UnitVector}")
@@ -81,7 +81,7 @@ class UnitVectorRV(StiefelRV):
 
 
 class MatrixLangevinRV(StiefelRV):
-    name = "matrix_langevin"
+    name = "MatrixLangevin"
     signature = "(n,p)->(n,p)"
     _print_name = ("MatrixLangevin", r"\operatorname{MatrixLangevin}")
 
@@ -93,7 +93,7 @@ class MatrixLangevinRV(StiefelRV):
 class ScaledMatrixLangevinRV(StiefelRV):
     """Matrix Langevin in its mean direction ``M`` and concentrations ``kappa``, which are the singular values of F."""
 
-    name = "scaled_matrix_langevin"
+    name = "MatrixLangevin"
     signature = "(n,p),(p)->(n,p)"
     _print_name = ("MatrixLangevin", r"\operatorname{MatrixLangevin}")
 
@@ -106,7 +106,7 @@ class ScaledMatrixLangevinRV(StiefelRV):
 
 
 class VonMisesFisherRV(StiefelRV):
-    name = "von_mises_fisher"
+    name = "VonMisesFisher"
     signature = "(n),()->(n)"
     vector = True
     _print_name = ("VonMisesFisher", r"\operatorname{VonMisesFisher}")
@@ -120,7 +120,7 @@ class VonMisesFisherRV(StiefelRV):
 
 
 class MatrixBinghamRV(StiefelRV):
-    name = "matrix_bingham"
+    name = "MatrixBingham"
     signature = "(n,n),(p,p)->(n,p)"
     _print_name = ("MatrixBingham", r"\operatorname{MatrixBingham}")
 
@@ -132,8 +132,29 @@ class MatrixBinghamRV(StiefelRV):
         return _batched(draw, [A, B], [2, 2], size)
 
 
+class SubspaceBinghamRV(StiefelRV):
+    """Matrix Bingham with ``B`` the identity: it depends on the span of the columns only."""
+
+    name = "MatrixBingham"
+    signature = "(n,n),()->(n,p)"
+    _print_name = ("MatrixBingham", r"\operatorname{MatrixBingham}")
+
+    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+        A, p = dist_params
+        return [A.shape[-1] if param_shapes is None else param_shapes[0][-1], _symbolic_integer(p)]
+
+    @classmethod
+    def rng_fn(cls, rng, A, p, size):
+        p = _integer(p)
+
+        def draw(A, size):
+            return draws.matrix_bingham((A + A.T) / 2, None, p, size=size, rng=rng)
+
+        return _batched(draw, [A], [2], size)
+
+
 class MatrixBinghamLangevinRV(StiefelRV):
-    name = "matrix_bingham_langevin"
+    name = "MatrixBinghamLangevin"
     signature = "(n,n),(p,p),(n,p)->(n,p)"
     _print_name = ("MatrixBinghamLangevin", r"\operatorname{MatrixBinghamLangevin}")
 
@@ -146,9 +167,9 @@ class MatrixBinghamLangevinRV(StiefelRV):
 
 
 class MatrixAngularCentralGaussianRV(StiefelRV):
-    name = "matrix_angular_central_gaussian"
+    name = "MatrixAngularCentralGaussian"
     signature = "(n,n),()->(n,p)"
-    _print_name = ("MACG", r"\operatorname{MACG}")
+    _print_name = ("MatrixAngularCentralGaussian", r"\operatorname{MACG}")
 
     def _supp_shape_from_params(self, dist_params, param_shapes=None):
         Sigma, p = dist_params

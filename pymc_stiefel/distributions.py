@@ -12,16 +12,16 @@ Chikuse (2003), Statistics on Special Manifolds, doi:10.1007/978-0-387-21540-2.
 
 from __future__ import annotations
 
-import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
+from pymc_stiefel import _normalizer_ops, ops
 from pymc_stiefel import _random_variables as rvs
-from pymc_stiefel import ops
-from pymc_stiefel._declaration import StiefelBlock, StiefelDistribution, stiefel_block
+from pymc_stiefel._bingham_variables import MatrixBingham, MatrixBinghamLangevin
+from pymc_stiefel._declaration import StiefelBlock, StiefelDistribution, stiefel_block, trace
 from pymc_stiefel.ops import StiefelRV, without_manifold_check
 
 __all__ = [
@@ -37,11 +37,6 @@ __all__ = [
     "stiefel_block",
     "without_manifold_check",
 ]
-
-
-def _trace(F: TensorVariable, X: TensorVariable) -> TensorVariable:
-    """``tr(F'X)``."""
-    return (F * X).sum(axis=(-2, -1))
 
 
 def _checked_direction(name: str, direction: TensorVariable, *, vector: bool) -> TensorVariable:
@@ -146,8 +141,8 @@ class MatrixLangevin(StiefelDistribution):
 
     .. math:: f(X) = \mathrm{etr}(F'X) \,/\, {}_0F_1(\tfrac{n}{2}; \tfrac14 F'F)
 
-    Either ``F`` or ``(M, kappa)`` with :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is differentiable, so all of
-    them may be random and the concentration is learnt. With ``(M, kappa)`` the singular values are known and the
+    Either ``F`` or ``(M, kappa)`` with :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is differentiable: all
+    may be random and the concentration is learnt. With ``(M, kappa)`` the singular values are known and the
     normaliser is cheaper. See ``normalizers.log_hyp0f1`` for its accuracy.
 
     Parameters
@@ -187,7 +182,7 @@ class MatrixLangevin(StiefelDistribution):
         return cls.create([F], **kwargs)
 
     def logp(value, F):
-        return ops.guard(_trace(F, value) - ops.log_hyp0f1_matrix(F), value)
+        return ops.guard(trace(F, value) - _normalizer_ops.log_hyp0f1_matrix(F), value)
 
 
 class _ScaledMatrixLangevin(StiefelDistribution):
@@ -205,7 +200,7 @@ class _ScaledMatrixLangevin(StiefelDistribution):
         return cls.create([_checked_direction("M", M, vector=False), kappa], **kwargs)
 
     def logp(value, M, kappa):
-        logp = _trace(M * kappa[..., None, :], value) - ops.log_hyp0f1_singular(value.shape[-2], kappa)
+        logp = trace(M * kappa[..., None, :], value) - _normalizer_ops.log_hyp0f1_singular(value.shape[-2], kappa)
         return ops.guard(check_parameters(logp, kappa >= 0, msg="kappa >= 0"), value)
 
 
@@ -243,7 +238,9 @@ class VonMisesFisher(StiefelDistribution):
         return cls.create([_checked_direction("mu", mu, vector=True), kappa], **kwargs)
 
     def logp(value, mu, kappa):
-        logp = kappa * (mu * value).sum(axis=-1) - ops.log_hyp0f1_singular(value.shape[-1], kappa[..., None])
+        logp = kappa * (mu * value).sum(axis=-1) - _normalizer_ops.log_hyp0f1_singular(
+            value.shape[-1], kappa[..., None]
+        )
         return ops.guard(check_parameters(logp, kappa >= 0, msg="kappa >= 0"), value, vector=True)
 
 
@@ -299,120 +296,3 @@ class MatrixAngularCentralGaussian(StiefelDistribution):
 
 def _log_diagonal(root: TensorVariable) -> TensorVariable:
     return pt.log(pt.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-
-
-# ---------------------------------------------------------------- Bingham
-
-
-class MatrixBingham(StiefelDistribution):
-    r"""Matrix Bingham distribution on St(n, p), with constant parameters.
-
-    .. math:: f(X) \propto \mathrm{etr}(B X'AX)
-
-    Symmetric under sign changes of columns. The log density is that of the numerator: its normaliser has no
-    tractable form, and as long as ``A`` and ``B`` are numbers it is a constant that no posterior depends on. Random
-    parameters would need it, so they are refused.
-
-    Parameters
-    ----------
-    A : array_like (..., n, n)
-        Symmetric. A multiple of the identity added to it changes nothing.
-    B : array_like (..., p, p), (p,) or None
-        Symmetric, or the diagonal of a diagonal matrix; None is the identity, a distribution of subspaces.
-    p : int, optional
-        Number of columns, needed if ``B`` is None.
-
-    References
-    ----------
-    Khatri & Mardia (1977), doi:10.1111/j.2517-6161.1977.tb01610.x. Hoff (2009), doi:10.1198/jcgs.2009.07177.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
-    >>> X = pm.draw(pst.MatrixBingham.dist(A=np.diag([50.0, 0, 0]), p=1), random_seed=1)
-    >>> bool(abs(X[0, 0]) > 0.9)
-    True
-    """
-
-    rv_type = rvs.MatrixBinghamRV
-    rv_op = rvs.MatrixBinghamRV()
-
-    @classmethod
-    def dist(cls, A, B=None, p=None, **kwargs):
-        if B is None and p is None:
-            raise ValueError("MatrixBingham needs B (p x p) or the number of columns p")
-        A, B = _bingham_parameters(A, B, p)
-        return cls.create([A, B], **kwargs)
-
-    def logp(value, A, B):
-        return ops.guard(_trace(value, A @ value @ B), value)
-
-
-class MatrixBinghamLangevin(StiefelDistribution):
-    r"""Matrix Bingham-Langevin distribution on St(n, p), with constant parameters.
-
-    .. math:: f(X) \propto \mathrm{etr}(F'X + B X'AX)
-
-    The log density is that of the numerator, see ``MatrixBingham``.
-
-    Parameters
-    ----------
-    A : array_like (..., n, n)
-        Symmetric.
-    B : array_like (..., p, p), (p,) or None
-        Symmetric, or the diagonal of a diagonal matrix; None is the identity.
-    F : array_like (..., n, p)
-
-    References
-    ----------
-    Hoff (2009), doi:10.1198/jcgs.2009.07177.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
-    >>> X = pst.MatrixBinghamLangevin.dist(A=np.diag([3.0, 2, 1]), B=[2.0, 1.0], F=np.eye(3, 2))
-    >>> pm.draw(X, random_seed=1).shape
-    (3, 2)
-    """
-
-    rv_type = rvs.MatrixBinghamLangevinRV
-    rv_op = rvs.MatrixBinghamLangevinRV()
-
-    @classmethod
-    def dist(cls, A, B, F, **kwargs):
-        F = _constant("F", F)
-        check.tall("F", F)
-        A, B = _bingham_parameters(A, B, F.type.shape[-1])
-        check.same_length("A's side", A.type.shape[-1], "the number of rows of F", F.type.shape[-2])
-        return cls.create([A, B, F], **kwargs)
-
-    def logp(value, A, B, F):
-        return ops.guard(_trace(F, value) + _trace(value, A @ value @ B), value)
-
-
-def _constant(name: str, value) -> TensorVariable:
-    tensor = check.array(name, value, 1)
-    if check.known(tensor) is None:
-        raise ValueError(
-            f"{name} must be an array of numbers, got the symbolic {tensor}: the normaliser of the matrix Bingham "
-            "family depends on it and is not available, so a posterior that learns it would be wrong. "
-            "MatrixLangevin and MatrixAngularCentralGaussian take random parameters"
-        )
-    return tensor
-
-
-def _bingham_parameters(A, B, p) -> tuple[TensorVariable, TensorVariable]:
-    A = _constant("A", A)
-    check.array("A", A, 2)
-    check.symmetric("A", A)
-    if B is None:
-        B = pt.constant(np.eye(check.integer("p", p), dtype=A.dtype))
-    else:
-        B = _constant("B", B)
-        if B.type.ndim == 1:
-            B = pt.constant(np.diag(B.data))
-        check.symmetric("B", B)
-    if p is not None:
-        check.same_length("B's side", B.type.shape[-1], "p", check.integer("p", p))
-    check.dimensions(A.type.shape[-1], B.type.shape[-1])
-    return A, B

@@ -1,4 +1,4 @@
-r"""PyTensor operations: the polar factor, the manifold guard and the matrix Langevin normaliser.
+r"""PyTensor operations: the polar factor and the manifold guard; the base of the random variables.
 
 Each has its own derivative, because PyTensor's gradients of ``svd`` and ``eigh`` are wrong at equal singular
 values, which is where orthonormal matrices live. The Ops are defined for one matrix and batched by ``Blockwise``;
@@ -29,15 +29,14 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
-from pymc_stiefel.normalizers import log_hyp0f1
 
 __all__ = [
     "MANIFOLD_TOLERANCE",
+    "Differentiable",
     "ManifoldGuard",
     "StiefelRV",
+    "as_float",
     "guard",
-    "log_hyp0f1_matrix",
-    "log_hyp0f1_singular",
     "manifold_tolerance",
     "on_manifold",
     "polar",
@@ -58,7 +57,7 @@ def manifold_tolerance(dtype: str) -> float:
     return max(MANIFOLD_TOLERANCE, 100 * float(np.finfo(dtype).eps))
 
 
-class _Differentiable(Op):
+class Differentiable(Op):
     """An Op whose gradient is written once, as ``pullback``: PyTensor 2 knows it by the name ``L_op``."""
 
     def pullback(
@@ -72,10 +71,11 @@ if not hasattr(Op, "pullback"):  # PyTensor 2
     def _l_op(self, inputs, outputs, output_grads):
         return self.pullback(inputs, outputs, output_grads)
 
-    _Differentiable.L_op = _l_op  # type: ignore[method-assign]
+    Differentiable.L_op = _l_op  # type: ignore[method-assign]
 
 
-def _float_matrix(Z: Any) -> TensorVariable:
+def as_float(Z: Any) -> Any:
+    """A tensor in single or double precision."""
     Z = pt.as_tensor_variable(Z)
     return Z if Z.dtype in ("float32", "float64") else Z.astype("float64")
 
@@ -83,7 +83,7 @@ def _float_matrix(Z: Any) -> TensorVariable:
 # ---------------------------------------------------------------- polar factor
 
 
-class Polar(_Differentiable):
+class Polar(Differentiable):
     """Nearest orthonormal matrix, or nearest rotation if ``special``; NaN where the argument is not finite."""
 
     __props__ = ("special",)
@@ -93,7 +93,7 @@ class Polar(_Differentiable):
         self.special = special
 
     def make_node(self, Z):
-        Z = _float_matrix(Z)
+        Z = as_float(Z)
         return Apply(self, [Z], [Z.type()])
 
     def infer_shape(self, *args):
@@ -107,7 +107,7 @@ class Polar(_Differentiable):
         return [PolarPullback(self.special)(inputs[0], cotangents[0])]
 
 
-class PolarPullback(_Differentiable):
+class PolarPullback(Differentiable):
     """Gradient in ``Z`` of a function of the polar factor, given its gradient there."""
 
     __props__ = ("special",)
@@ -117,7 +117,7 @@ class PolarPullback(_Differentiable):
         self.special = special
 
     def make_node(self, Z, G):
-        Z, G = _float_matrix(Z), _float_matrix(G)
+        Z, G = as_float(Z), as_float(G)
         return Apply(self, [Z, G], [Z.type()])
 
     def infer_shape(self, *args):
@@ -158,7 +158,7 @@ def rotation(Z: TensorVariable) -> TensorVariable:
 # ---------------------------------------------------------------- checks
 
 
-class CheckedProjection(_Differentiable):
+class CheckedProjection(Differentiable):
     """The polar factor of a matrix that must already be close to the manifold; anything else is an error."""
 
     __props__ = ("special",)
@@ -168,7 +168,7 @@ class CheckedProjection(_Differentiable):
         self.special = special
 
     def make_node(self, X):
-        X = _float_matrix(X)
+        X = as_float(X)
         return Apply(self, [X], [X.type()])
 
     def infer_shape(self, *args):
@@ -212,7 +212,7 @@ def on_manifold(X: TensorVariable, *, vector: bool = False, special: bool = Fals
     return pt.and_(ok, pt.linalg.det(X) > 0) if special else ok
 
 
-class ManifoldGuard(_Differentiable, OpFromGraph):
+class ManifoldGuard(Differentiable, OpFromGraph):
     """``switch(on_manifold(X), logp, -inf)``, which ``without_manifold_check`` can find and take out.
 
     The gradient is that of ``logp``: the guard is a statement about the support, not part of the density.
@@ -243,113 +243,6 @@ def without_manifold_check(graphs):
     guards = [v for v in ancestors(outputs) if v.owner is not None and isinstance(v.owner.op, ManifoldGuard)]
     stripped = clone_replace(outputs, {v: v.owner.inputs[0] for v in guards}) if guards else outputs
     return stripped[0] if single else stripped
-
-
-# ---------------------------------------------------------------- matrix Langevin normaliser
-
-
-class LogHyp0F1(_Differentiable):
-    r""":math:`\log {}_0F_1(n/2; \mathrm{diag}(s)^2/4)` of an integer ``n`` and the singular values ``s >= 0``."""
-
-    __props__ = ()
-    gufunc_signature = "(),(p)->()"
-
-    def make_node(self, n, s):
-        n, s = pt.as_tensor_variable(n), _float_matrix(s)
-        return Apply(self, [n, s], [pt.scalar(dtype=s.dtype)])
-
-    def infer_shape(self, *args):
-        return [()]
-
-    def perform(self, node, inputs, outputs):
-        value, _ = log_hyp0f1_numpy(*inputs)
-        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
-
-    def pullback(self, inputs, outputs, cotangents):
-        n, s = inputs
-        return [n.zeros_like(dtype=s.dtype), cotangents[0] * LogHyp0F1Gradient()(n, s)]
-
-
-class LogHyp0F1Gradient(_Differentiable):
-    """Gradient of ``LogHyp0F1`` in the singular values."""
-
-    __props__ = ()
-    gufunc_signature = "(),(p)->(p)"
-
-    def make_node(self, n, s):
-        n, s = pt.as_tensor_variable(n), _float_matrix(s)
-        return Apply(self, [n, s], [s.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][1]]
-
-    def perform(self, node, inputs, outputs):
-        _, gradient = log_hyp0f1_numpy(*inputs)
-        outputs[0][0] = np.asarray(gradient, dtype=node.outputs[0].dtype)
-
-
-class LogHyp0F1Matrix(_Differentiable):
-    """``LogHyp0F1`` of the singular values of a matrix ``F`` of shape (n, p)."""
-
-    __props__ = ()
-    gufunc_signature = "(n,p)->()"
-
-    def make_node(self, F):
-        F = _float_matrix(F)
-        return Apply(self, [F], [pt.scalar(dtype=F.dtype)])
-
-    def infer_shape(self, *args):
-        return [()]
-
-    def perform(self, node, inputs, outputs):
-        (F,) = inputs
-        finite = np.isfinite(F).all()
-        value = log_hyp0f1_numpy(len(F), np.linalg.svd(F, compute_uv=False))[0] if finite else np.nan
-        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
-
-    def pullback(self, inputs, outputs, cotangents):
-        return [cotangents[0] * LogHyp0F1MatrixGradient()(inputs[0])]
-
-
-class LogHyp0F1MatrixGradient(_Differentiable):
-    """``U diag(g) V'`` with ``F = U diag(s) V'`` and ``g`` the gradient in ``s``; this is E[X] under the law."""
-
-    __props__ = ()
-    gufunc_signature = "(n,p)->(n,p)"
-
-    def make_node(self, F):
-        F = _float_matrix(F)
-        return Apply(self, [F], [F.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
-
-    def perform(self, node, inputs, outputs):
-        (F,) = inputs
-        if np.isfinite(F).all():
-            U, s, Vt = np.linalg.svd(F, full_matrices=False)
-            gradient = (U * log_hyp0f1_numpy(len(F), s)[1]) @ Vt
-        else:
-            gradient = np.full_like(F, np.nan)
-        outputs[0][0] = gradient.astype(node.outputs[0].dtype)
-
-
-def log_hyp0f1_numpy(n: Any, s: NDArray) -> tuple[float, NDArray]:
-    """``normalizers.log_hyp0f1``, with NaN instead of an error outside its domain (samplers do look there)."""
-    s = np.ascontiguousarray(s, dtype=np.float64)
-    if not (np.isfinite(s).all() and (s >= 0).all()):
-        return np.nan, np.full(s.shape, np.nan)
-    return log_hyp0f1(int(n), s)
-
-
-def log_hyp0f1_singular(n: Any, s: TensorVariable) -> TensorVariable:
-    """Symbolic log normaliser of the matrix Langevin law from singular values ``(..., p)``."""
-    return Blockwise(LogHyp0F1())(n, s)
-
-
-def log_hyp0f1_matrix(F: TensorVariable) -> TensorVariable:
-    """Symbolic log normaliser of the matrix Langevin law from ``F`` of shape ``(..., n, p)``."""
-    return Blockwise(LogHyp0F1Matrix())(F)
 
 
 # ---------------------------------------------------------------- random variables

@@ -225,7 +225,14 @@ def test_householder_haar_comes_out_of_nuts():
     with pm.Model():
         pst.StiefelUniform("Q", 3, 1, transform=transforms.householder)
         idata = pm.sample(
-            500, tune=300, chains=2, cores=1, step=pm.NUTS(), random_seed=1, progressbar=False, compute_convergence_checks=False
+            500,
+            tune=300,
+            chains=2,
+            cores=1,
+            step=pm.NUTS(),
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
         )
     Q = idata["posterior"]["Q"].values.reshape(-1, 3)
     # X_i^2 ~ Beta(1/2, 1): mean 1/3, variance 4/45; a tenth of the draws at least count as independent
