@@ -15,7 +15,7 @@ from pymc_stiefel import alignment, frechet, geometry
 
 SHAPES = st.sampled_from([(3, 1), (4, 2), (6, 3), (4, 4), (12, 5), (9, 7)])
 SEEDS = st.integers(0, 2**32 - 1)
-quick = settings(max_examples=20, deadline=None)
+quick = settings(max_examples=20, deadline=None, derandomize=True)
 
 
 def signed_permutations(rng, size, p):
@@ -140,6 +140,23 @@ def test_batches_are_aligned_separately():
     assert aligned.std(("chain", "draw")).max() < 0.1
     for b in range(3):
         np.testing.assert_allclose(aligned[:, :, b], pst.align(moved[:, :, b]))
+
+
+def test_batches_are_analysed_separately():
+    rng = np.random.default_rng(16)
+    X = np.stack([concentrated(rng, 6, 2, spread=0.05 * (b + 1))[1] for b in range(3)], axis=2)
+    for kind in ("extrinsic", "frechet", "subspace"):
+        means, spreads = pst.mean(X, kind=kind), pst.dispersion(X, kind=kind)
+        assert means.dims == ("batch_0", "row", "column") and spreads.dims == ("batch_0",)
+        np.testing.assert_allclose(means[1], pst.mean(X[:, :, 1], kind=kind), atol=1e-6)
+        np.testing.assert_allclose(spreads[1], pst.dispersion(X[:, :, 1], kind=kind), atol=1e-6)
+    for to, shape in (("mean", (2, 30, 3, 2)), ("draws", (2, 30, 3, 2)), ("chains", (2, 2, 3, 2))):
+        angles = pst.principal_angles(X, to=to)
+        assert angles.shape == shape
+        np.testing.assert_allclose(angles[:, :, 1], pst.principal_angles(X[:, :, 1], to=to), atol=1e-6)
+    table = pst.summary(X, kind=("projector", "angles", "aligned"))
+    assert len(table) == 3 * (21 + 2 + 12) and "projector[2, 0, 5]" in table.index
+    assert pst.orthogonality_error(X).dims == ("chain", "draw", "batch_0")
 
 
 def test_vectors_are_matrices_with_one_column():
