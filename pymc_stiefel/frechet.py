@@ -20,25 +20,22 @@ __all__ = ["frechet_mean", "rotation_log", "squared_length", "stiefel_exp", "sti
 Array = NDArray[np.float64]
 TOLERANCE = 1e-9
 MAX_ROUNDS = 200
+TOO_FAR = "the draws are too far apart for a Riemannian mean: align them first, or use kind='extrinsic'"
 
 
 def rotation_log(Q: Array) -> Array:
     r"""Principal logarithm of rotations, matrices in the last two dimensions.
 
-    The square root of a rotation is the polar factor of :math:`I + Q`. A few of them bring all angles below 0.4,
-    where :math:`\log Q = 2\,\mathrm{artanh}\,((Q - I)(Q + I)^{-1})` takes eleven terms.
+    Cayley's :math:`K = (Q - I)(Q + I)^{-1} = \tanh(\tfrac12 \log Q)` is skew, so :math:`-iK` has an orthonormal
+    eigenbasis, real eigenvalues :math:`\kappa`, and the angles of ``Q`` are :math:`2\arctan\kappa`.
     """
     identity = np.eye(Q.shape[-1])
-    scale = 2.0
-    while scale < 64 and np.sqrt(((Q - identity) ** 2).sum(axis=(-2, -1)).max()) > 0.4:
-        Q = geometry.polar(identity + Q)
-        scale *= 2
-    K = np.linalg.solve(Q + identity, Q - identity)  # the two factors commute
-    square, series = K @ K, np.zeros_like(K)
-    for k in range(21, 0, -2):
-        series = series @ square + identity / k
-    log = scale * K @ series
-    return (log - np.swapaxes(log, -1, -2)) / 2
+    try:
+        K = np.linalg.solve(Q + identity, Q - identity)  # the two factors commute
+    except np.linalg.LinAlgError as error:
+        raise ValueError(TOO_FAR) from error
+    kappa, E = np.linalg.eigh(-0.5j * (K - np.swapaxes(K, -1, -2)))
+    return -2 * np.imag((E * np.arctan(kappa)[..., None, :]) @ np.conj(np.swapaxes(E, -1, -2)))
 
 
 def stiefel_log(X: Array, Y: Array) -> Array:
@@ -61,9 +58,7 @@ def stiefel_log(X: Array, Y: Array) -> Array:
         turned = np.swapaxes(E, -1, -2) @ C @ E / (w[:, :, None] + w[:, None, :])
         turn = E @ turned @ np.swapaxes(E, -1, -2) / 2
         V[:, :, p:] = V[:, :, p:] @ np.linalg.solve(np.eye(q) - turn, np.eye(q) + turn)
-    raise ValueError(
-        "the logarithm did not converge: the matrices are too far apart for a Riemannian mean; use kind='extrinsic'"
-    )
+    raise ValueError(TOO_FAR)
 
 
 def stiefel_exp(X: Array, tangent: Array) -> Array:
@@ -91,7 +86,7 @@ def frechet_mean(Y: Array) -> Array:
         X = stiefel_exp(X, tangent)
         if np.abs(tangent).max() < TOLERANCE:
             return X
-    raise ValueError("the Fréchet mean did not converge: the draws are too spread out; use kind='extrinsic'")
+    raise ValueError(TOO_FAR)
 
 
 def _complete(block: Array) -> Array:

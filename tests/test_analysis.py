@@ -235,6 +235,11 @@ def test_logarithm_inverts_the_geodesic(shape, seed):
     np.testing.assert_allclose(frechet.stiefel_log(X, frechet.stiefel_exp(X, T)[None])[0], T, atol=1e-8)
 
 
+def test_opposite_points_have_no_frechet_mean():
+    with pytest.raises(ValueError, match="too far apart"):
+        frechet.stiefel_log(np.eye(2, 1), -np.eye(2, 1)[None])
+
+
 def test_mean_of_uniform_draws_is_not_concentrated():
     """Control for the dispersion: uniform draws reach its largest value."""
     X = geometry.polar(np.random.default_rng(9).normal(size=(2, 2000, 6, 2)))
