@@ -25,12 +25,17 @@ WINDOWS = (10, 20, 35, 55, 80, 115, 165, 235, 335, 450, 650, 900, 1300, 1900, 28
 
 MAX_DENSE = 100
 
+MAX_STEP_SIZE = 2.0
+"""In the metrics below a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat density
+accepts steps of any size; larger ones than this only turn in circles, and far larger ones lose all digits."""
+
 
 @dataclass
 class DualAveraging:
     """Nesterov's dual averaging of the log step size, as in Hoffman & Gelman (2014)."""
 
     target: float
+    largest: float = math.inf
     log_step: float = 0.0
     log_bar: float = 0.0
     mu: float = 0.0
@@ -38,6 +43,7 @@ class DualAveraging:
     count: int = 1
 
     def restart(self, eps: float) -> None:
+        eps = min(eps, self.largest)
         self.log_step = self.log_bar = math.log(eps)
         self.mu = math.log(2.0 * eps)
         self.error, self.count = 0.0, 1
@@ -45,7 +51,7 @@ class DualAveraging:
     def update(self, accept: float) -> None:
         weight = 1.0 / (self.count + 10.0)
         self.error = (1.0 - weight) * self.error + weight * (self.target - accept)
-        self.log_step = self.mu - self.error * math.sqrt(self.count) / 0.05
+        self.log_step = min(self.mu - self.error * math.sqrt(self.count) / 0.05, math.log(self.largest))
         forget = self.count**-0.75
         self.log_bar = forget * self.log_step + (1.0 - forget) * self.log_bar
         self.count += 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc_stiefel.engine.adaptation import (
     MAX_DENSE,
+    MAX_STEP_SIZE,
     DualAveraging,
     Moments,
     accumulate,
@@ -104,10 +105,11 @@ class Sampler:
         """Forget everything learnt, as for a new chain."""
         layout = self.layout
         dense = layout.size - layout.stiefel <= MAX_DENSE
+        largest = MAX_STEP_SIZE if layout.stiefel else math.inf
         self.chain = Chain(
             state=make_point(layout),
             metric=isotropic_metric(layout, self.settings.pair, dense),
-            averaging=DualAveraging(self.settings.target_accept),
+            averaging=DualAveraging(self.settings.target_accept, largest),
             moments=make_moments(layout),
             previous=make_moments(layout),
         )
@@ -192,9 +194,11 @@ class Sampler:
         )
 
     def _restart_step_size(self, eps: float) -> None:
-        if self.settings.adapt_step_size and self.chain.tune:
-            eps = first_step_size(*self._kernel_arguments(), eps)
-        self.chain.averaging.restart(eps)
+        averaging = self.chain.averaging
+        if not self.settings.adapt_step_size:
+            averaging.log_bar = math.log(eps)
+        elif self.chain.tune:
+            averaging.restart(first_step_size(*self._kernel_arguments(), eps))
 
     def _learn(self) -> None:
         chain, settings = self.chain, self.settings
