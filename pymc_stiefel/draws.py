@@ -34,6 +34,8 @@ Size = int | tuple[int, ...] | None
 
 GIBBS_SWEEPS = 40
 """Sweeps from an approximate draw to the returned one, where rejection is hopeless."""
+PROPOSALS = 200
+"""Proposals for each matrix Bingham draw, after which Gibbs sweeps take over."""
 SMALLEST_RATE = 2e-4
 """Acceptance rate below which rejection gives way to Gibbs sweeps."""
 
@@ -138,7 +140,7 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
 
 
 def _frames_across(U: Matrix, columns: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Uniform orthonormal frames in the complement of U: Gaussians, projected and orthonormalised, twice for rounding."""
+    """Uniform orthonormal frames in the complement of U: Gaussians, projected and orthonormalised twice."""
     Z = rng.standard_normal((count, len(U), columns))
     for _ in range(2):
         Z = _positive_qr(Z - U @ (U.T @ Z))
@@ -160,7 +162,8 @@ def matrix_bingham(A: ArrayLike, B: ArrayLike | None, p: int, *, size: Size = No
     r"""Draws from the matrix Bingham law, density proportional to :math:`\mathrm{etr}(B X'AX)`; ``B=None`` is identity.
 
     Exact by the angular-central-Gaussian rejection of Kent, Ganeiber & Mardia for p = 1 and for B a multiple
-    of the identity. For other B it is the end of ``GIBBS_SWEEPS`` Gibbs sweeps with exact conditionals (approximate
+    of the identity, until a budget of proposals is spent (many concentrated columns). For other B, and for draws the
+    budget did not reach, it is the end of ``GIBBS_SWEEPS`` Gibbs sweeps with exact conditionals (approximate
     in principle), as in :func:`matrix_bingham_langevin`.
     """
     A = _symmetric("A", A)
@@ -173,19 +176,24 @@ def matrix_bingham(A: ArrayLike, B: ArrayLike | None, p: int, *, size: Size = No
         return matrix_bingham_langevin(A, B, np.zeros((n, p)), size=size, rng=rng)
     values, vectors = np.linalg.eigh(b[0] * A)
     spread = values[-1] - values
-    X = vectors @ _bingham_frames(spread, p, math.prod(shape), rng)
+    count = math.prod(shape)
+    X = vectors @ _bingham_frames(spread, p, count, rng)
+    if len(X) < count:  # accepted draws are exact whatever their number, so the rest may come from elsewhere
+        X = np.concatenate([X, matrix_bingham_langevin(A, B, np.zeros((n, p)), size=count - len(X), rng=rng)])
     return X.reshape(*shape, n, p)
 
 
 def _bingham_frames(spread: Matrix, p: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Frames with density etr(-X' diag(spread) X), by rejection from a matrix angular central Gaussian envelope."""
+    """Up to ``count`` frames with density etr(-X' diag(spread) X), by rejection from an angular central Gaussian."""
     n = len(spread)
     b = bingham_width(spread)
     omega = 1 + 2 * spread / b
     offset = p * (0.5 * (n - b) + 0.5 * n * math.log(b / n))
     found: list[Matrix] = []
     missing, batch = count, max(16, count)
-    while missing > 0:
+    proposals = np.inf if p == 1 else PROPOSALS * (10 + count)
+    while missing > 0 and proposals > 0:
+        proposals -= batch
         Z = rng.standard_normal((batch, n, p)) / np.sqrt(omega)[:, None]
         U, _, Vt = np.linalg.svd(Z, full_matrices=False)
         X = U @ Vt
@@ -203,8 +211,8 @@ def matrix_bingham_langevin(
     r"""Draws from the matrix Bingham-Langevin law, density proportional to :math:`\mathrm{etr}(F'X + B X'AX)`.
 
     p = 1: exact, by rejection from an angular central Gaussian envelope. p > 1: the end of ``GIBBS_SWEEPS`` Gibbs
-    sweeps (Hoff 2009) with exact conditionals for single columns and for pairs, started from a matrix Langevin draw:
-    approximate in principle. A sweep costs about p n^3 operations.
+    sweeps (Hoff 2009) with exact conditionals for single columns and for pairs, started from a matrix Langevin draw
+    (from the mode if F = 0): approximate in principle, and doubtful where F and A pull strongly to distant modes. A sweep costs about p n^3 operations.
 
     Parameters
     ----------
@@ -228,10 +236,18 @@ def matrix_bingham_langevin(
         return x.reshape(*shape, n, 1)
     b, turn = np.linalg.eigh(B)
     F = np.ascontiguousarray(F @ turn)
-    X = matrix_langevin(F, size=count, rng=rng)
+    X = matrix_langevin(F, size=count, rng=rng) if F.any() else np.tile(_bingham_mode(A, b), (count, 1, 1))
     for k in range(count):
         bingham_langevin_sweeps(X[k], A, b, F, GIBBS_SWEEPS, rng)
     return (X @ turn.T).reshape(*shape, n, p)
+
+
+def _bingham_mode(A: Matrix, b: Matrix) -> Matrix:
+    """The maximum of sum b_j x_j'Ax_j for ascending b: the last eigenvectors of A for positive b, the first for others."""
+    vectors = np.linalg.eigh(A)[1]
+    negative = int(np.sum(b < 0))
+    rising = vectors[:, len(A) - (len(b) - negative) :]
+    return np.hstack([vectors[:, :negative], rising])
 
 
 # ---------------------------------------------------------------- arguments

@@ -199,6 +199,13 @@ def test_general_coupling_and_linear_term(n, p, linear):
     assert_moments(X, importance_moments(n, p, log_density))
 
 
+def test_bingham_frames_where_rejection_gives_up(monkeypatch):
+    monkeypatch.setattr(draws, "PROPOSALS", 0)
+    a = np.array([30.0, 20, 10, 0, -10])
+    X = draws.matrix_bingham(np.diag(a), None, 3, size=600, rng=np.random.default_rng(16))
+    assert np.abs(z_scores((X**2).sum(axis=-1), log_bingham(5, a, np.ones(3))[1])).max() < 4
+
+
 @pytest.mark.parametrize("kappa", [0.0, 1.0, 200.0])
 def test_vector_bingham_langevin_without_quadratic_part_is_von_mises_fisher(kappa):
     f = kappa * np.eye(6)[:, :1]
