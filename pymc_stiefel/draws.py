@@ -212,7 +212,8 @@ def matrix_bingham_langevin(
 
     p = 1: exact, by rejection from an angular central Gaussian envelope. p > 1: the end of ``GIBBS_SWEEPS`` Gibbs
     sweeps (Hoff 2009) with exact conditionals for single columns and for pairs, started from a matrix Langevin draw
-    (from the mode if F = 0): approximate in principle, and doubtful where F and A pull strongly to distant modes. A sweep costs about p n^3 operations.
+    (from the mode if F = 0): approximate in principle, and doubtful where F and A pull to distant modes. A sweep costs
+    about p n^3 operations.
 
     Parameters
     ----------
@@ -243,7 +244,7 @@ def matrix_bingham_langevin(
 
 
 def _bingham_mode(A: Matrix, b: Matrix) -> Matrix:
-    """The maximum of sum b_j x_j'Ax_j for ascending b: the last eigenvectors of A for positive b, the first for others."""
+    """The maximum of sum b_j x_j'Ax_j for ascending b: last eigenvectors of A for positive b, first for negative."""
     vectors = np.linalg.eigh(A)[1]
     negative = int(np.sum(b < 0))
     rising = vectors[:, len(A) - (len(b) - negative) :]
