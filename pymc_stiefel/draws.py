@@ -98,7 +98,7 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
     r"""Draws from the matrix Langevin (von Mises-Fisher) law, density proportional to :math:`\mathrm{etr}(F'X)`.
 
     Exact by Hoff's rejection in the basis of F's singular vectors while its acceptance rate
-    :math:`{}_0F_1(n/2; F'F/4) / \prod_j {}_0F_1((n-j+1)/2; s_j^2/4)` is above ``SMALLEST_RATE``: always for p <= 5, and
+    :math:`{}_0F_1(n/2; F'F/4) / \prod_j {}_0F_1((n-j+1)/2; s_j^2/4)` is above ``SMALLEST_RATE``: always for p <= 7, and
     for larger p at moderate concentration (at high concentration the rate tends to :math:`2^{-p(p-1)/4}`
     for equal singular values). Otherwise, and only then, the draw is the end of ``GIBBS_SWEEPS`` Gibbs sweeps (column
     pairs and single columns, each exactly from its conditional) that start from Hoff's proposal: approximate
