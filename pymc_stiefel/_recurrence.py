@@ -67,9 +67,9 @@ def _read(table: str, p: int) -> Recurrence:
             entry.append(entries.setdefault((row, column, degree), len(entries)))
             coefficient.append(float(value))
             powers.append(power)
-    row_column_degree = np.array(list(entries), dtype=np.int64).T.copy()
+    rows, columns, degrees = np.array(list(entries), dtype=np.int64).T.copy()
     single = np.array([place[str(k)] for k in range(p)])
-    return Recurrence(*row_column_degree, np.array(entry), np.array(coefficient), np.array(powers), single)
+    return Recurrence(rows, columns, degrees, np.array(entry), np.array(coefficient), np.array(powers), single)
 
 
 RECURRENCE_3 = _read(TABLES[3], 3)
