@@ -108,7 +108,7 @@ def _muirhead(n, s):
     r"""p = 2: :math:`\sum_k (x_1 x_2)^k / [(a-\frac12)_k (a)_{2k} k!]\, {}_0F_1(a+2k; x_1+x_2)`, all terms positive.
 
     The one-variable functions follow from the last one needed by the downward recurrence in their order
-    (Muirhead 1975, doi:10.1214/aos/1176343086). About sqrt(s_1 s_2) / 5 + 10 terms.
+    (Muirhead 1975). About sqrt(s_1 s_2) / 5 + 10 terms.
     """
     a = 0.5 * n
     product = (0.25 * s[0] * s[1]) ** 2  # x_1 x_2 with x = s^2 / 4

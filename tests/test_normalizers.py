@@ -114,7 +114,8 @@ def test_bessel_at_extreme_concentration():
     assert log_hyp0f1_vector(1e4, 1e6)[1] == pytest.approx(1 - 9999 / 2e6, abs=2e-5)
 
 
-# 60-digit values of the recurrence itself: they guard its rounding where singular values are spread and large
+# 80-digit values of the recurrence itself: they guard its rounding where singular values are spread and large, and are
+# no independent check of its tables (the quadratures by conditioning are)
 HARD = [
     (4, [50.0, 50, 50, 50], 183.66104158926808),
     (4, [50.0, 1, 1, 1], 44.38863920028911),
