@@ -20,6 +20,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numba import types
+from numba.core import cgutils
+from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
@@ -308,7 +310,9 @@ def _c_density(function, size: int, kinds: list[tuple[np.dtype, int]]):
         arguments = _appended(arguments, _reader(dtype, ndim, place))
         place += ndim + 1
     length = max(place, 1)
-    evaluate = numba.njit(lambda q, extra: function(q, *arguments(extra)))
+    inputs = [types.Array(numba.from_dtype(dtype), ndim, "C") for dtype, ndim in kinds]
+    call = _native(function, (types.Array(types.float64, 1, "C"), *inputs))
+    evaluate = numba.njit(lambda q, extra: call((q,) + arguments(extra)))  # noqa: RUF005
 
     def density(q, gradient, extra):
         try:
@@ -319,6 +323,35 @@ def _c_density(function, size: int, kinds: list[tuple[np.dtype, int]]):
             return np.nan
 
     return density
+
+
+def _native(function, input_types):
+    """A compiled numba function, called by its address.
+
+    An ordinary call would link the whole density into its caller and optimise it again, which takes seconds and
+    defeats PyTensor's disk cache.
+    """
+    _, folded = function.fold_argument_types(input_types, {})  # PyTensor's functions take *args: one tuple
+    function.compile(folded)
+    result = function.overloads[folded]
+    output_type = result.signature.return_type
+    address = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+
+    @intrinsic
+    def call(typingctx, arguments):
+        def codegen(context, builder, signature, args):
+            convention = context.call_conv
+            prototype = convention.get_function_type(output_type, folded)
+            pointer = builder.inttoptr(context.get_constant(types.intp, address), prototype.as_pointer())
+            values = args if isinstance(folded[0], types.BaseTuple) else cgutils.unpack_tuple(builder, args[0])
+            status, output = convention.call_function(builder, pointer, output_type, folded, values)
+            with cgutils.if_unlikely(builder, status.is_error):
+                convention.return_status_propagate(builder, status)
+            return impl_ret_new_ref(context, builder, output_type, output)
+
+        return output_type(arguments), codegen
+
+    return call
 
 
 def _appended(first, last):

@@ -6,7 +6,7 @@ import sys
 import time
 import warnings
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -48,7 +48,7 @@ class _ManifoldHMC(ArrayStepShared):
     drift: str
     _state_class = ManifoldHMCState
 
-    stats_dtypes_shapes = {
+    stats_dtypes_shapes: ClassVar = {
         **NUTS.stats_dtypes_shapes,
         "orthogonality_error": (np.float64, []),
         "reflected": (bool, []),
@@ -75,7 +75,15 @@ class _ManifoldHMC(ArrayStepShared):
     ):
         model = modelcontext(model)
         self.settings = _checked_settings(
-            self.drift, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
+            drift=self.drift,
+            step_size=step_size,
+            n_steps=n_steps,
+            path_length=path_length,
+            jitter=jitter,
+            target_accept=target_accept,
+            max_treedepth=max_treedepth,
+            adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
+            adapt_metric=adapt_metric,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
         _check_values(model, values, type(self).__name__)
@@ -330,46 +338,39 @@ def _model_being_sampled() -> tuple[pm.Model | None, bool]:
     return (model if model is not None else modelcontext(None)), external
 
 
-def _checked_settings(
-    drift, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
-) -> Settings:
-    def require(condition, message):
-        if not condition:
-            raise ValueError(message)
-
-    require(step_size is None or step_size > 0, f"step_size must be positive, got {step_size}")
-    require(
-        n_steps is None or path_length is None,
-        f"give n_steps or path_length, not both (got n_steps={n_steps}, path_length={path_length})",
-    )
-    require(
-        n_steps is None or (n_steps == int(n_steps) and n_steps >= 1),
-        f"n_steps must be a whole number of at least 1, got {n_steps}; leave it out for no-U-turn trajectories",
-    )
-    require(path_length is None or path_length > 0, f"path_length must be positive, got {path_length}")
-    require(0 <= jitter < 1, f"jitter must be at least 0 and below 1, got {jitter}")
-    require(0 < target_accept < 1, f"target_accept must lie between 0 and 1, got {target_accept}")
-    require(
-        max_treedepth == int(max_treedepth) and 1 <= max_treedepth <= 20,
-        f"max_treedepth must be a whole number from 1 to 20, got {max_treedepth}",
-    )
-    if adapt_step_size is None:
-        adapt_step_size = step_size is None
-    require(
-        adapt_step_size or step_size is not None,
-        "adapt_step_size=False needs a step_size",
-    )
-    return Settings(
-        drift=drift,
-        n_steps=None if n_steps is None else int(n_steps),
-        path_length=path_length,
-        jitter=jitter,
-        step_size=None if step_size is None else float(step_size),
-        target_accept=target_accept,
-        max_treedepth=int(max_treedepth),
-        adapt_step_size=bool(adapt_step_size),
-        adapt_metric=bool(adapt_metric),
-    )
+def _checked_settings(**given) -> Settings:
+    """The settings, or an error that names the wrong one and its value."""
+    whole = {name: given[name] for name in ("n_steps", "max_treedepth") if given[name] is not None}
+    for name, value in whole.items():
+        if value != int(value):
+            raise ValueError(f"{name} must be a whole number, got {value}")
+    settings = Settings(**(given | {name: int(value) for name, value in whole.items()}))
+    rules = [
+        ("step_size", settings.step_size is None or settings.step_size > 0, "must be positive"),
+        (
+            "n_steps",
+            settings.n_steps is None or settings.n_steps >= 1,
+            "must be at least 1; leave it out for no-U-turn trajectories",
+        ),
+        ("path_length", settings.path_length is None or settings.path_length > 0, "must be positive"),
+        (
+            "path_length",
+            settings.path_length is None or settings.n_steps is None,
+            f"cannot be given together with n_steps={settings.n_steps}",
+        ),
+        ("jitter", 0 <= settings.jitter < 1, "must be at least 0 and below 1"),
+        ("target_accept", 0 < settings.target_accept < 1, "must lie between 0 and 1"),
+        ("max_treedepth", 1 <= settings.max_treedepth <= 20, "must be between 1 and 20"),
+        (
+            "adapt_step_size",
+            settings.adapt_step_size or settings.step_size is not None,
+            "needs a step_size to go with it",
+        ),
+    ]
+    for name, holds, message in rules:
+        if not holds:
+            raise ValueError(f"{name} {message}, got {name}={getattr(settings, name)}")
+    return settings
 
 
 def _check_values(model: pm.Model, values, step: str) -> None:

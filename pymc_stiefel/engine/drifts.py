@@ -50,7 +50,7 @@ def _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers):
 
 
 def _splitting_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
-    state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
+    state, masses, _, _ = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
     splitting(state[0], state[1], state[2], t, masses[0], masses[1])
 
 

@@ -163,13 +163,17 @@ class Sampler:
         return chain.state.q
 
     def _n_steps(self, eps: float) -> int:
+        """Leapfrogs of the next trajectory, 0 for one that ends at a U-turn."""
         settings = self.settings
-        if self.is_dynamic:
+        if settings.n_steps is not None:
+            length = float(settings.n_steps)
+        elif settings.path_length is not None:
+            length = min(settings.path_length / eps, 2.0**settings.max_treedepth)
+        else:
             return 0
-        length = settings.n_steps if settings.n_steps is not None else settings.path_length / eps
         if settings.jitter:
             length *= 1.0 + settings.jitter * (2.0 * self._rng.random() - 1.0)
-        return max(1, min(round(length), 2**settings.max_treedepth)) if settings.n_steps is None else max(1, round(length))
+        return max(1, round(length))
 
     def _start(self) -> None:
         """First masses and step size, from the gradient at the start."""
