@@ -55,7 +55,7 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
     if isinstance(value, Variable) and not isinstance(value, Constant):
         if not hasattr(value.type, "dtype") or value.type.dtype.startswith("complex"):
             raise TypeError(f"{name} must be a real tensor, got {value.type}")
-        tensor = value
+        tensor: Any = value
     else:
         tensor = pt.constant(_real_numbers(name, value.data if isinstance(value, Constant) else value))
     if tensor.type.ndim < ndim:

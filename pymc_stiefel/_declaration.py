@@ -44,7 +44,7 @@ class StiefelBlock:
     special: bool
 
 
-def stiefel_block(rv: Variable) -> StiefelBlock | None:
+def stiefel_block(rv: Any) -> StiefelBlock | None:
     """Dimensions of a random variable on the Stiefel manifold, None if ``rv`` is anything else."""
     if rv.owner is None or not isinstance(rv.owner.op, StiefelRV):
         return None

@@ -11,7 +11,7 @@ from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from pymc_stiefel._bingham import log_bingham_frame
+from pymc_stiefel._bingham import _log_integral_frame, log_bingham_vector
 from pymc_stiefel._normalizer_ops import (
     LogBingham,
     LogBinghamGradient,
@@ -197,12 +197,28 @@ def _funcify_log_hyp0f1_matrix_gradient(op, node=None, **kwargs):
 
 
 @compiled
+def _log_bingham_half(p, a):
+    """``_bingham.log_bingham_frame`` for ``2 p <= n``; no recursion, which crashes when loaded from PyTensor's cache."""
+    if p == 1:
+        return log_bingham_vector(a)
+    value, gradient = _log_integral_frame(a, p)
+    return value - _log_integral_frame(np.zeros(len(a)), p)[0], gradient
+
+
+@compiled
 def _log_bingham(A, p):
     """``_normalizer_ops.log_bingham_numpy``."""
     if not np.all(np.isfinite(A)):
         return np.nan, np.full(A.shape, np.nan)
     a, V = np.linalg.eigh((A + A.T) / 2)
-    value, gradient = log_bingham_frame(p, a)
+    n = len(a)
+    if p == n:
+        value, gradient = np.sum(a), np.ones(n)
+    elif 2 * p > n:
+        value, gradient = _log_bingham_half(n - p, -a)
+        value, gradient = value + np.sum(a), 1.0 - gradient
+    else:
+        value, gradient = _log_bingham_half(p, a)
     return value, np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T)
 
 

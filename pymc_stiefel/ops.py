@@ -145,12 +145,12 @@ def polar_numpy(Z: NDArray, special: bool) -> NDArray:
     return X.astype(Z.dtype)
 
 
-def polar(Z: TensorVariable) -> TensorVariable:
+def polar(Z: Any) -> Any:
     """Symbolic ``geometry.polar``: the nearest orthonormal matrix, batch dimensions first."""
     return Blockwise(Polar(special=False))(Z)
 
 
-def rotation(Z: TensorVariable) -> TensorVariable:
+def rotation(Z: Any) -> Any:
     """Symbolic ``geometry.rotation``: the nearest matrix of determinant +1, batch dimensions first."""
     return Blockwise(Polar(special=True))(Z)
 
@@ -197,19 +197,23 @@ def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
     return (geometry.rotation(X) if special else geometry.polar(X)).astype(X.dtype)
 
 
-def project_checked(X: TensorVariable, special: bool = False) -> TensorVariable:
+def project_checked(X: Any, special: bool = False) -> Any:
     """Symbolic projection of nearly orthonormal matrices, which raises on anything else."""
     return Blockwise(CheckedProjection(special))(X)
 
 
-def on_manifold(X: TensorVariable, *, vector: bool = False, special: bool = False) -> TensorVariable:
+def on_manifold(X: Any, *, vector: bool = False, special: bool = False) -> Any:
     """Whether ``X`` is orthonormal up to the tolerance (and of determinant +1 if ``special``), batch shaped."""
     tolerance = manifold_tolerance(X.dtype)
     if vector:
         return pt.abs((X**2).sum(axis=-1) - 1) < tolerance
     gram = X.mT @ X
     ok = pt.abs(gram - pt.eye(X.shape[-1])).max(axis=(-2, -1)) < tolerance
-    return pt.and_(ok, pt.linalg.det(X) > 0) if special else ok
+    if not special:
+        return ok
+    # the identity in place of what is off the manifold, NaN in particular
+    determinant: Any = pt.linalg.det(pt.switch(ok[..., None, None], X, pt.eye(X.shape[-1])))
+    return pt.and_(ok, determinant > 0)
 
 
 class ManifoldGuard(Differentiable, OpFromGraph):
