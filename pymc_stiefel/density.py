@@ -37,6 +37,8 @@ from pymc_stiefel.transforms import ManifoldExpansion
 
 __all__ = ["ModelDensity", "manifold_block"]
 
+_C_TYPE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
 
 def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
     """The Stiefel block of a value variable, or None if it is to be treated as Euclidean.
@@ -175,19 +177,19 @@ class ModelDensity:
         """Wrap a Python function as a C function: the slow path."""
         size = self.layout.size
         self._kinds = []
-        pointer = ctypes.POINTER(ctypes.c_double)
+        array = ctypes.c_double * size
 
         def density(q, gradient, extra):
             try:
-                value, packed = self._function(np.ctypeslib.as_array(q, (size,)).copy())
+                value, packed = self._function(np.array(array.from_address(q)))
             except Exception as error:
                 # Nothing can be raised through compiled code: a failed evaluation is a divergence.
                 self.last_error = error
                 return np.nan
-            np.ctypeslib.as_array(gradient, (size,))[:] = packed
+            np.frombuffer(array.from_address(gradient))[:] = packed
             return float(value)
 
-        self._c_function = ctypes.CFUNCTYPE(ctypes.c_double, pointer, pointer, ctypes.c_void_p)(density)
+        self._c_function = _C_TYPE(density)
         self.address = ctypes.cast(self._c_function, ctypes.c_void_p).value or 0
 
     def refresh(self) -> bool:
@@ -198,16 +200,17 @@ class ModelDensity:
             return False
         self._values = values
         self._held = [
-            np.ascontiguousarray(value, dtype=dtype) for value, (dtype, _) in zip(values, self._kinds, strict=True)
+            np.asarray(value, dtype=dtype, order="C") for value, (dtype, _) in zip(values, self._kinds, strict=True)
         ]
         numbers = [number for array in self._held for number in (array.ctypes.data, *array.shape)]
         self.extra = np.array(numbers or [0], dtype=np.int64)
         return True
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log density and gradient through PyTensor's own interface, with its error messages."""
-        value, gradient = self._function(np.array(flat, dtype=np.float64))
-        return float(value), gradient
+        """Log density and gradient at ``flat``."""
+        flat, gradient = np.array(flat, dtype=np.float64), np.empty(self.layout.size)
+        value = _C_TYPE(self.address)(flat.ctypes.data, gradient.ctypes.data, self.extra.ctypes.data)
+        return value, gradient
 
     def __getstate__(self) -> dict[str, Any]:
         """Compiled C functions do not travel to other processes; they are linked anew there."""

@@ -1,0 +1,357 @@
+"""The step methods under ``pm.sample``: choice, seeds, statistics, neighbours, errors, and the posterior itself."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pymc.exceptions import SamplingError
+from pymc.step_methods import STEP_METHODS
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+import pymc_stiefel as pst
+from pymc_stiefel import density as density_module
+from tests.models import ppca, ppca_data
+
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ppca(ppca_data())
+
+
+def draw(model, draws=50, tune=50, chains=1, cores=1, seed=3, **kwargs):
+    with model:
+        return pm.sample(draws, tune=tune, chains=chains, cores=cores, random_seed=seed, **(QUIET | kwargs))
+
+
+def invariants(idata):
+    """Rotation- and order-invariant summaries of a PPCA posterior, (chain, draw, quantity)."""
+    posterior = idata["posterior"]
+    U, scale = posterior["U"].values, posterior["scale"].values
+    weighted = np.einsum("cdik,cdk,cdjk->cdij", U, scale**2, U)
+    upper = np.triu_indices(U.shape[2])
+    return np.concatenate([weighted[..., upper[0], upper[1]], posterior["noise"].values[..., None]], axis=-1)
+
+
+def z_scores(first, second):
+    def mean_and_error(x):
+        dataset = az.convert_to_dataset({"x": x})
+        return x.mean(axis=(0, 1)), az.mcse(dataset, method="mean")["x"].values
+
+    (mean1, error1), (mean2, error2) = mean_and_error(first), mean_and_error(second)
+    return (mean1 - mean2) / np.hypot(error1, error2)
+
+
+# ---------------------------------------------------------------- choice of the step
+
+
+def test_registered_once():
+    assert sum(method is pst.StiefelNUTS for method in STEP_METHODS) == 1
+
+
+def chosen(model):
+    from pymc.sampling.mcmc import assign_step_methods
+
+    _, steps = assign_step_methods(model)
+    return {step.__name__: sorted(var.name for var in variables) for step, variables in steps.items()}
+
+
+def test_takes_all_continuous_variables_jointly(model):
+    assert chosen(model) == {"StiefelNUTS": ["U_polar__", "noise_log__", "scale_log__"]}
+
+
+def test_leaves_other_models_and_discrete_variables_alone():
+    with pm.Model() as plain:
+        pm.Normal("x")
+    assert chosen(plain) == {"NUTS": ["x"]}
+    with pm.Model() as mixed:
+        pst.StiefelUniform("Q", n=4, p=2)
+        pm.Normal("x")
+        pm.Bernoulli("flag", 0.3)
+    assert chosen(mixed) == {"StiefelNUTS": ["Q_polar__", "x"], "BinaryGibbsMetropolis": ["flag"]}
+
+
+def test_chart_counts_as_euclidean():
+    with pm.Model() as chart:
+        pst.StiefelUniform("Q", n=4, p=2, transform=pst.transforms.householder)
+    assert set(chosen(chart)) == {"NUTS"}
+
+
+def test_works_outside_of_a_context_and_after_conditioning(model):
+    idata = pm.sample(20, tune=20, chains=1, cores=1, random_seed=1, model=model, **QUIET)
+    assert "orthogonality_error" in idata["sample_stats"]
+    fixed = pm.do(model, {"noise": 1.0})
+    idata = pm.sample(20, tune=20, chains=1, cores=1, random_seed=1, model=fixed, **QUIET)
+    assert "orthogonality_error" in idata["sample_stats"]
+
+
+def test_options_reach_the_step(model):
+    idata = draw(model, target_accept=0.95, draws=200, tune=200)
+    low = draw(model, nuts={"target_accept": 0.6}, draws=200, tune=200)
+    size = [float(i["sample_stats"]["step_size"].values[0, -1]) for i in (idata, low)]
+    assert size[0] < size[1]
+
+
+@pytest.mark.filterwarnings("ignore:.*np.dot.*:numba.core.errors.NumbaPerformanceWarning")  # nutpie's own graph
+def test_other_samplers_stay_usable(model):
+    assert "orthogonality_error" not in draw(model, draws=5, tune=5, step=pm.NUTS(model=model), nuts_sampler="pymc")[
+        "sample_stats"
+    ]
+    pytest.importorskip("nutpie")
+    idata = draw(model, draws=20, tune=60, nuts_sampler="nutpie")
+    assert np.all(pst.orthogonality_error(idata, "U") < 1e-10)
+
+
+# ---------------------------------------------------------------- draws and statistics
+
+
+def test_statistics(model):
+    idata = draw(model, chains=2)
+    stats = idata["sample_stats"]
+    for name in ("energy", "diverging", "tree_depth", "n_steps", "acceptance_rate", "lp", "step_size_bar"):
+        assert stats[name].shape == (2, 50)
+    assert stats["orthogonality_error"].values.max() < 1e-12
+    assert np.all(np.isfinite(az.bfmi(idata)["energy"] if hasattr(az.bfmi(idata), "data_vars") else az.bfmi(idata)))
+    # energy and lp are those of the accepted state: lp + energy is the kinetic energy, positive
+    assert np.all(stats["energy"].values + stats["lp"].values > 0)
+    assert list(idata["posterior"]["U"].dims) == ["chain", "draw", "feature", "factor"]
+
+
+def test_model_logp_is_the_density_of_the_draw(model):
+    idata = draw(model, draws=10)
+    point = idata["posterior"].isel(chain=0, draw=-1)
+    values = {
+        "U_polar__": point["U"].values,
+        "scale_log__": np.log(point["scale"].values),
+        "noise_log__": np.log(point["noise"].values),
+    }
+    whole = model.compile_logp()(values)
+    expansion = -0.5 * 2 - 0.5 * 12 * np.log(2 * np.pi)  # the Gaussian factor of the polar expansion, |U|^2 = 2
+    assert float(idata["sample_stats"]["lp"].values[0, -1]) == pytest.approx(float(whole) - expansion)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_same_seed_same_draws_in_every_process(model, start):
+    alone = draw(model, draws=30, chains=2)
+    together = draw(model, draws=30, chains=2, cores=2, mp_ctx=start)
+    np.testing.assert_array_equal(alone["posterior"]["U"].values, together["posterior"]["U"].values)
+    assert not np.array_equal(alone["posterior"]["U"].values[0, 0], alone["posterior"]["U"].values[1, 0])
+
+
+@pytest.mark.parametrize("step", [pst.StiefelNUTS, pst.OrthogonalHMC, pst.GeodesicHMC])
+def test_same_posterior_as_nuts_on_the_expansion(model, step, expansion_draws):
+    with model:
+        method = step()
+    idata = draw(model, 1000, 500, chains=2, step=method, seed=11)
+    z = z_scores(invariants(idata), expansion_draws)
+    assert np.abs(z).max() < 4
+    assert idata["sample_stats"]["diverging"].values.sum() == 0
+
+
+@pytest.fixture(scope="module")
+def expansion_draws(model):
+    with model:
+        step = pm.NUTS()
+    return invariants(draw(model, 1000, 500, chains=2, step=step, seed=12, nuts_sampler="pymc"))
+
+
+def test_wrong_posterior_is_told_apart(expansion_draws):
+    """The control: the same check on data with a tenth more noise."""
+    other = ppca(1.1 * ppca_data())
+    z = z_scores(invariants(draw(other, 1000, 500, chains=2, seed=11)), expansion_draws)
+    assert np.abs(z).max() > 6
+
+
+def test_fixed_length(model):
+    with model:
+        idata = draw(model, step=pst.OrthogonalHMC(n_steps=7, jitter=0))
+        assert np.all(idata["sample_stats"]["n_steps"] == 7)
+        idata = draw(model, step=pst.GeodesicHMC(path_length=1.0, step_size=0.1, jitter=0))
+        assert np.all(idata["sample_stats"]["n_steps"] == 10)
+        assert np.all(idata["sample_stats"]["step_size"] == 0.1)
+
+
+def test_orthogonal_group_and_rotations():
+    with pm.Model() as both:
+        pst.StiefelUniform("Q", n=3, p=3)
+        pst.SpecialOrthogonal("R", n=3)
+        pst.UnitVector("u", n=4)
+        pst.StiefelUniform("batch", n=4, p=2, shape=(3, 4, 2))
+    posterior = draw(both, 300, 100)["posterior"]
+    assert 0.3 < np.mean(np.linalg.det(posterior["Q"].values) > 0) < 0.7
+    np.testing.assert_allclose(np.linalg.det(posterior["R"].values), 1.0)
+    np.testing.assert_allclose(np.linalg.norm(posterior["u"].values, axis=-1), 1.0)
+    assert posterior["batch"].shape == (1, 300, 3, 4, 2)
+    # entries of Haar matrices: X_ij^2 has mean 1/n
+    for name, n in (("Q", 3), ("R", 3), ("u", 4), ("batch", 4)):
+        np.testing.assert_allclose(np.mean(posterior[name].values[:, ::2] ** 2), 1 / n, rtol=0.15)
+    assert draw(both, 20, 20, step=pst.StiefelNUTS(model=both, reflect=False))["sample_stats"]["reflected"].sum() == 0
+
+
+# ---------------------------------------------------------------- neighbours
+
+
+def test_discrete_neighbour():
+    """A mixture of two directions with its label: the label's step and ours see each other's values."""
+    with pm.Model() as mixture:
+        u = pst.UnitVector("u", n=3)
+        label = pm.Bernoulli("label", 0.3)
+        pm.Potential("pull", 8.0 * pt.switch(label, u[0], -u[1]))
+    posterior = draw(mixture, 2000, 500)["posterior"]
+    label, u = posterior["label"].values.ravel(), posterior["u"].values.reshape(-1, 3)
+    assert abs(label.mean() - 0.3) < 0.1
+    exact = 1 / np.tanh(8.0) - 1 / 8.0
+    assert abs(u[label == 1, 0].mean() - exact) < 0.03
+    assert abs(u[label == 0, 1].mean() + exact) < 0.03
+
+
+def test_new_data_need_no_new_step(model):
+    with model:
+        step = pst.StiefelNUTS()
+        before = draw(model, 200, 200, step=step)["posterior"]["noise"].mean()
+        old = model["gram"].get_value()
+        pm.set_data({"gram": 9 * old})
+        after = draw(model, 200, 200, step=step)["posterior"]["noise"].mean()
+        pm.set_data({"gram": old})
+    assert 2.5 < float(after) / float(before) < 3.5
+
+
+def test_censored_and_potential():
+    with pm.Model() as censored:
+        u = pst.UnitVector("u", n=3)
+        pm.Censored("y", pm.Normal.dist(3 * u[0], 1), lower=None, upper=2.0, observed=np.array([2.0, 2.0, 1.5]))
+    assert np.isfinite(draw(censored)["posterior"]["u"].values).all()
+
+
+class Squared(Op):
+    """A function with a gradient that numba does not know."""
+
+    def make_node(self, x):
+        x = pt.as_tensor_variable(x)
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0] ** 2
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [2 * inputs[0] * cotangents[0]]
+
+    L_op = pullback
+
+
+def test_function_unknown_to_numba_runs_with_a_warning():
+    with pm.Model() as odd:
+        u = pst.UnitVector("u", n=3)
+        pm.Potential("pull", -10 * Squared()(u[:1]).sum())
+        with pytest.warns(UserWarning):
+            step = pst.StiefelNUTS()
+    assert abs(draw(odd, 300, 200, step=step)["posterior"]["u"].values[..., 0]).mean() < 0.3
+
+
+def test_slow_path_gives_the_same_draws(model, monkeypatch):
+    with model:
+        fast = draw(model, step=pst.StiefelNUTS())
+
+        def fail(self):
+            raise NotImplementedError("no")
+
+        monkeypatch.setattr(density_module.ModelDensity, "_link", fail)
+        with pytest.warns(UserWarning, match="goes through Python"):
+            step = pst.StiefelNUTS()
+        slow = draw(model, step=step)
+    np.testing.assert_allclose(slow["posterior"]["U"].values[:, :5], fast["posterior"]["U"].values[:, :5], atol=1e-6)
+
+
+def test_interrupt_keeps_the_draws(model):
+    def stop(trace, draw):
+        if draw.draw_idx == 79:
+            raise KeyboardInterrupt
+
+    idata = draw(model, draws=100, callback=stop, discard_tuned_samples=True)
+    assert 25 <= idata["posterior"].sizes["draw"] <= 31
+
+
+def test_state_saves_and_restores(model):
+    with model:
+        step = pst.StiefelNUTS(rng=5)
+    point = model.initial_point(3)
+    for _ in range(60):
+        point, _ = step.step(point)
+    saved = step.sampling_state
+    first = [step.step(point)[0]["U_polar__"]]
+    step.sampling_state = saved
+    again = [step.step(point)[0]["U_polar__"]]
+    np.testing.assert_array_equal(first, again)
+
+
+def test_single_precision():
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model() as single:
+            pst.StiefelUniform("Q", n=4, p=2)
+            pm.Normal("x")
+        posterior = draw(single)["posterior"]
+    assert posterior["Q"].dtype == np.float32
+    assert pst.orthogonality_error(posterior["Q"]).max() < 1e-5
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"step_size": -0.1}, "step_size must be positive, got step_size=-0.1"),
+        ({"n_steps": 0}, "n_steps must be at least 1.*n_steps=0"),
+        ({"n_steps": 2.5}, "n_steps must be a whole number, got 2.5"),
+        ({"n_steps": 3, "path_length": 1.0}, "cannot be given together"),
+        ({"path_length": 0.0}, "path_length must be positive"),
+        ({"target_accept": 1.2}, "target_accept.*1.2"),
+        ({"max_treedepth": 0}, "max_treedepth"),
+        ({"jitter": 1.0}, "jitter"),
+        ({"adapt_step_size": False}, "step_size"),
+    ],
+)
+def test_bad_settings(model, arguments, message):
+    with model, pytest.raises(ValueError, match=message):
+        pst.OrthogonalHMC(**arguments)
+
+
+def test_variables_that_cannot_be_sampled(model):
+    with pm.Model() as other:
+        x = pm.Normal("x")
+        flag = pm.Bernoulli("flag", 0.5)
+    with model, pytest.raises(ValueError, match="x"):
+        pst.StiefelNUTS([x])
+    with other, pytest.raises(ValueError, match="flag"):
+        pst.StiefelNUTS([flag])
+    with other, pytest.warns(UserWarning, match="no orthonormal variable"):
+        step = pst.OrthogonalHMC([x])
+    assert draw(other, 20, 20, step=step)["posterior"]["x"].shape == (1, 20)
+
+
+def test_starts_outside_the_support():
+    with pm.Model() as impossible:
+        u = pst.UnitVector("u", n=3)
+        pm.Potential("wall", pt.switch(u[0] > 2, 0.0, -np.inf))
+    with pytest.raises(SamplingError, match=r"-inf at the start.*wall.*u_sphere__ = \["):
+        draw(impossible)
+    with pm.Model() as steep:
+        u = pst.UnitVector("u", n=3, initval=np.array([0.0, 0.0, 1.0]))
+        x = pm.Normal("x", initval=0.0)
+        pm.Potential("root", pt.sqrt(pt.abs(x)) * u[0])
+    with pytest.raises(SamplingError, match="gradient .* not finite in x"):
+        draw(steep)
+
+
+def test_minibatch_is_refused():
+    data = np.random.default_rng(0).standard_normal((100, 3))
+    with pm.Model():
+        batch = pm.Minibatch(data, batch_size=10)
+        u = pst.UnitVector("u", n=3)
+        pm.Normal("y", u, 1.0, observed=batch, total_size=data.shape)
+        with pytest.raises(ValueError, match="accept step would be wrong"):
+            pst.OrthogonalHMC()
