@@ -1,17 +1,27 @@
-"""Compiled versions of the Ops for PyTensor's numba backend, without object mode."""
+"""Compiled versions of the Ops for PyTensor's numba backend, without object mode.
+
+numba optimises everything a function calls again at every level that calls it, and PyTensor has four levels. So the
+kernels, with their decompositions and series, are compiled once as C functions and called by symbol: what is
+compiled for each model is a thin wrapper. All kernels have the signature
+``double kernel(int64 n, int64 p, int64 special, double *first, double *second, double *out)``.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+import llvmlite.binding
 import numba
 import numpy as np
+from numba import types
 from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from pymc_stiefel._bingham import _log_integral_frame, log_bingham_vector
+from pymc_stiefel._bingham import log_bingham_frame
 from pymc_stiefel._normalizer_ops import (
     LogBingham,
     LogBinghamGradient,
@@ -20,9 +30,16 @@ from pymc_stiefel._normalizer_ops import (
     LogHyp0F1Matrix,
     LogHyp0F1MatrixGradient,
 )
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.compiling import c_function, compiled
 from pymc_stiefel.normalizers import log_hyp0f1
-from pymc_stiefel.ops import ALREADY_ORTHONORMAL, CheckedProjection, Polar, PolarPullback, StiefelRV, manifold_tolerance
+from pymc_stiefel.ops import (
+    ALREADY_ORTHONORMAL,
+    CheckedProjection,
+    Polar,
+    PolarPullback,
+    StiefelRV,
+    manifold_tolerance,
+)
 
 
 def _sources_checksum() -> int:
@@ -32,7 +49,37 @@ def _sources_checksum() -> int:
 
 
 _CACHE_VERSION = _sources_checksum()
-"""PyTensor caches compiled Ops on disk under this number, so it must change with the code that they call."""
+"""PyTensor and numba cache on disk under this number, so it must change with the code behind the symbols."""
+
+_ARRAY = types.CPointer(types.float64)
+_SIGNATURE = types.float64(types.int64, types.int64, types.int64, _ARRAY, _ARRAY, _ARRAY)
+
+
+class _Kernel:
+    """A C function that compiled code calls by name; it is compiled, or loaded, when first asked for."""
+
+    def __init__(self, function: Callable):
+        self.function = function
+        self.name = f"pymc_stiefel{function.__name__}_{_CACHE_VERSION:x}"
+        self.symbol = types.ExternalFunction(self.name, _SIGNATURE)
+
+    @cache  # noqa: B019  kernels live as long as the module
+    def load(self) -> types.ExternalFunction:
+        self.callback = c_function(self.function, _SIGNATURE)  # kept alive with its code
+        llvmlite.binding.add_symbol(self.name, self.callback.address)
+        return self.symbol
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@compiled
+def _signed_svd(Z, special):
+    U, s, Vt = np.linalg.svd(Z, False)
+    if special and np.linalg.det(U) * np.linalg.det(Vt) < 0:
+        U[:, -1] = -U[:, -1]
+        s[-1] = -s[-1]
+    return U, s, Vt
 
 
 @compiled
@@ -44,37 +91,32 @@ def _orthogonality_error(Z):
             dot = -1.0 if i == j else 0.0
             for k in range(n):
                 dot += Z[k, i] * Z[k, j]
-            worst = max(worst, abs(dot))
+            if not abs(dot) <= worst:
+                worst = abs(dot)
     return worst
 
 
-@compiled
-def _signed_svd(Z, special):
-    # numba's svd raises on non-finite input, so callers look first
-    U, s, Vt = np.linalg.svd(Z, False)
-    if special and np.linalg.det(U) * np.linalg.det(Vt) < 0:
-        U[:, -1] = -U[:, -1]
-        s[-1] = -s[-1]
-    return U, s, Vt
+@_Kernel
+def _polar(n, p, special, first, second, out):
+    """The polar factor, see ``ops.polar_numpy``."""
+    Z, X = numba.carray(first, (n, p)), numba.carray(out, (n, p))
+    if not np.all(np.isfinite(Z)):  # numba's svd would raise
+        X[:] = np.nan
+    elif _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
+        X[:] = Z
+    else:
+        U, _, Vt = _signed_svd(Z, special)
+        X[:] = U @ Vt
+    return 0.0
 
 
-@compiled
-def polar_kernel(Z, special):
-    """The polar factor of a float64 matrix, see ``ops.polar_numpy``."""
+@_Kernel
+def _polar_pullback(n, p, special, first, second, out):
+    """``geometry.polar_pullback`` or ``geometry.rotation_pullback``."""
+    Z, G, result = numba.carray(first, (n, p)), numba.carray(second, (n, p)), numba.carray(out, (n, p))
     if not np.all(np.isfinite(Z)):
-        return np.full(Z.shape, np.nan)
-    if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
-        return Z.copy()
-    U, _, Vt = _signed_svd(Z, special)
-    return U @ Vt
-
-
-@compiled
-def polar_pullback_kernel(Z, G, special):
-    """``geometry.polar_pullback`` or ``geometry.rotation_pullback`` of float64 matrices."""
-    n, p = Z.shape
-    if not np.all(np.isfinite(Z)):
-        return np.full(Z.shape, np.nan)
+        result[:] = np.nan
+        return 0.0
     U, s, Vt = _signed_svd(Z, special)
     GV = G @ np.ascontiguousarray(Vt.T)
     UtG = np.ascontiguousarray(U.T) @ GV
@@ -87,163 +129,179 @@ def polar_pullback_kernel(Z, G, special):
     moved = U @ along
     if n > p:
         moved += (GV - U @ UtG) / s
-    return moved @ np.ascontiguousarray(Vt)
-
-
-@register_funcify_default_op_cache_key(Polar)
-def _funcify_polar(op, node=None, **kwargs):
-    special, dtype = op.special, np.dtype(node.outputs[0].dtype)
-
-    @numba_basic.numba_njit
-    def polar(Z):
-        return polar_kernel(np.ascontiguousarray(Z).astype(np.float64), special).astype(dtype)
-
-    return polar, _CACHE_VERSION
-
-
-@register_funcify_default_op_cache_key(PolarPullback)
-def _funcify_polar_pullback(op, node=None, **kwargs):
-    special, dtype = op.special, np.dtype(node.outputs[0].dtype)
-
-    @numba_basic.numba_njit
-    def polar_pullback(Z, G):
-        Z64, G64 = np.ascontiguousarray(Z).astype(np.float64), np.ascontiguousarray(G).astype(np.float64)
-        return polar_pullback_kernel(Z64, G64, special).astype(dtype)
-
-    return polar_pullback, _CACHE_VERSION
-
-
-@register_funcify_default_op_cache_key(CheckedProjection)
-def _funcify_checked_projection(op, node=None, **kwargs):
-    special, dtype = op.special, np.dtype(node.outputs[0].dtype)
-    tolerance = manifold_tolerance(node.outputs[0].dtype)
-
-    @numba_basic.numba_njit
-    def checked_projection(X):
-        X64 = np.ascontiguousarray(X).astype(np.float64)
-        if not _orthogonality_error(X64) <= tolerance:
-            raise ValueError("the initial value is not orthonormal; project it with pymc_stiefel.geometry.polar")
-        if special and np.linalg.det(X64) < 0:
-            raise ValueError("the initial value has determinant -1, a rotation has +1; flip the sign of one column")
-        return polar_kernel(X64, special).astype(dtype)
-
-    return checked_projection, _CACHE_VERSION
+    result[:] = moved @ np.ascontiguousarray(Vt)
+    return 0.0
 
 
 @compiled
-def _log_hyp0f1(n, s):
-    """``ops.log_hyp0f1_numpy``."""
+def _log_hyp0f1_or_nan(n, s):
     for k in range(len(s)):
         if not (np.isfinite(s[k]) and s[k] >= 0.0):
             return np.nan, np.full(len(s), np.nan)
     return log_hyp0f1(n, s)
 
 
-@compiled
-def _log_hyp0f1_matrix(F):
+@_Kernel
+def _log_hyp0f1(n, p, special, first, second, out):
+    """``_normalizer_ops.log_hyp0f1_numpy``."""
+    value, gradient = _log_hyp0f1_or_nan(n, numba.carray(first, (p,)).copy())
+    numba.carray(out, (p,))[:] = gradient
+    return value
+
+
+@_Kernel
+def _log_hyp0f1_matrix(n, p, special, first, second, out):
+    F, result = numba.carray(first, (n, p)), numba.carray(out, (n, p))
+    result[:] = np.nan
     if not np.all(np.isfinite(F)):
-        return np.nan, np.full(F.shape, np.nan)
+        return np.nan
     U, s, Vt = np.linalg.svd(F, False)
-    value, gradient = _log_hyp0f1(F.shape[0], s)
-    return value, np.ascontiguousarray(U * gradient) @ np.ascontiguousarray(Vt)
+    value, gradient = _log_hyp0f1_or_nan(n, s)
+    result[:] = np.ascontiguousarray(U * gradient) @ np.ascontiguousarray(Vt)
+    return value
+
+
+@_Kernel
+def _log_bingham(n, p, special, first, second, out):
+    """``_normalizer_ops.log_bingham_numpy``."""
+    A, result = numba.carray(first, (n, n)), numba.carray(out, (n, n))
+    result[:] = np.nan
+    if not np.all(np.isfinite(A)):
+        return np.nan
+    a, V = np.linalg.eigh((A + A.T) / 2)
+    value, gradient = log_bingham_frame(p, a)
+    result[:] = np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T)
+    return value
+
+
+# ---------------------------------------------------------------- wrappers
+
+
+@numba_basic.numba_njit
+def _double(array):
+    return np.ascontiguousarray(array).astype(np.float64)
+
+
+@register_funcify_default_op_cache_key(Polar)
+def _funcify_polar(op, node=None, **kwargs):
+    kernel, special, dtype = _polar.load(), int(op.special), np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def polar(Z):
+        Z64 = _double(Z)
+        X = np.empty(Z.shape)
+        kernel(Z.shape[0], Z.shape[1], special, Z64.ctypes, Z64.ctypes, X.ctypes)
+        return X.astype(dtype)
+
+    return polar, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(PolarPullback)
+def _funcify_polar_pullback(op, node=None, **kwargs):
+    kernel, special, dtype = _polar_pullback.load(), int(op.special), np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def polar_pullback(Z, G):
+        Z64, G64 = _double(Z), _double(G)
+        result = np.empty(Z.shape)
+        kernel(Z.shape[0], Z.shape[1], special, Z64.ctypes, G64.ctypes, result.ctypes)
+        return result.astype(dtype)
+
+    return polar_pullback, _CACHE_VERSION
+
+
+@register_funcify_default_op_cache_key(CheckedProjection)
+def _funcify_checked_projection(op, node=None, **kwargs):
+    kernel, special, dtype = _polar.load(), int(op.special), np.dtype(node.outputs[0].dtype)
+    tolerance = manifold_tolerance(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def checked_projection(X):
+        X64 = _double(X)
+        if not _orthogonality_error(X64) <= tolerance:
+            raise ValueError("the initial value is not orthonormal; project it with pymc_stiefel.geometry.polar")
+        if special and np.linalg.det(X64) < 0:
+            raise ValueError("the initial value has determinant -1, a rotation has +1; flip the sign of one column")
+        result = np.empty(X.shape)
+        kernel(X.shape[0], X.shape[1], special, X64.ctypes, X64.ctypes, result.ctypes)
+        return result.astype(dtype)
+
+    return checked_projection, _CACHE_VERSION
 
 
 @register_funcify_default_op_cache_key(LogHyp0F1)
 def _funcify_log_hyp0f1(op, node=None, **kwargs):
-    scalar = np.dtype(node.outputs[0].dtype).type
+    kernel, scalar = _log_hyp0f1.load(), np.dtype(node.outputs[0].dtype).type
 
     @numba_basic.numba_njit
     def log_hyp0f1_value(n, s):
-        value, _ = _log_hyp0f1(int(n.item()), np.ascontiguousarray(s).astype(np.float64))
-        return np.asarray(scalar(value))
+        s64 = _double(s)
+        gradient = np.empty(len(s))
+        return np.asarray(scalar(kernel(n.item(), len(s), 0, s64.ctypes, s64.ctypes, gradient.ctypes)))
 
     return log_hyp0f1_value, _CACHE_VERSION
 
 
 @register_funcify_default_op_cache_key(LogHyp0F1Gradient)
 def _funcify_log_hyp0f1_gradient(op, node=None, **kwargs):
-    dtype = np.dtype(node.outputs[0].dtype)
+    kernel, dtype = _log_hyp0f1.load(), np.dtype(node.outputs[0].dtype)
 
     @numba_basic.numba_njit
     def log_hyp0f1_gradient(n, s):
-        _, gradient = _log_hyp0f1(int(n.item()), np.ascontiguousarray(s).astype(np.float64))
+        s64 = _double(s)
+        gradient = np.empty(len(s))
+        kernel(n.item(), len(s), 0, s64.ctypes, s64.ctypes, gradient.ctypes)
         return gradient.astype(dtype)
 
     return log_hyp0f1_gradient, _CACHE_VERSION
 
 
-@register_funcify_default_op_cache_key(LogHyp0F1Matrix)
-def _funcify_log_hyp0f1_matrix(op, node=None, **kwargs):
-    scalar = np.dtype(node.outputs[0].dtype).type
+def _matrix_value(kernel, columns, dtype):
+    """Value of a kernel of one matrix, with ``p`` its number of columns or a given one."""
+    scalar = np.dtype(dtype).type
 
     @numba_basic.numba_njit
-    def log_hyp0f1_matrix(F):
-        value, _ = _log_hyp0f1_matrix(np.ascontiguousarray(F).astype(np.float64))
-        return np.asarray(scalar(value))
+    def matrix_value(F):
+        F64 = _double(F)
+        gradient = np.empty(F.shape)
+        p = F.shape[1] if columns == 0 else columns
+        return np.asarray(scalar(kernel(F.shape[0], p, 0, F64.ctypes, F64.ctypes, gradient.ctypes)))
 
-    return log_hyp0f1_matrix, _CACHE_VERSION
+    return matrix_value
+
+
+def _matrix_gradient(kernel, columns, dtype):
+    dtype = np.dtype(dtype)
+
+    @numba_basic.numba_njit
+    def matrix_gradient(F):
+        F64 = _double(F)
+        gradient = np.empty(F.shape)
+        p = F.shape[1] if columns == 0 else columns
+        kernel(F.shape[0], p, 0, F64.ctypes, F64.ctypes, gradient.ctypes)
+        return gradient.astype(dtype)
+
+    return matrix_gradient
+
+
+@register_funcify_default_op_cache_key(LogHyp0F1Matrix)
+def _funcify_log_hyp0f1_matrix(op, node=None, **kwargs):
+    return _matrix_value(_log_hyp0f1_matrix.load(), 0, node.outputs[0].dtype), _CACHE_VERSION
 
 
 @register_funcify_default_op_cache_key(LogHyp0F1MatrixGradient)
 def _funcify_log_hyp0f1_matrix_gradient(op, node=None, **kwargs):
-    dtype = np.dtype(node.outputs[0].dtype)
-
-    @numba_basic.numba_njit
-    def log_hyp0f1_matrix_gradient(F):
-        _, gradient = _log_hyp0f1_matrix(np.ascontiguousarray(F).astype(np.float64))
-        return gradient.astype(dtype)
-
-    return log_hyp0f1_matrix_gradient, _CACHE_VERSION
-
-
-@compiled
-def _log_bingham_half(p, a):
-    """``_bingham.log_bingham_frame`` for ``2 p <= n``; no recursion, which crashes when loaded from PyTensor's cache."""
-    if p == 1:
-        return log_bingham_vector(a)
-    value, gradient = _log_integral_frame(a, p)
-    return value - _log_integral_frame(np.zeros(len(a)), p)[0], gradient
-
-
-@compiled
-def _log_bingham(A, p):
-    """``_normalizer_ops.log_bingham_numpy``."""
-    if not np.all(np.isfinite(A)):
-        return np.nan, np.full(A.shape, np.nan)
-    a, V = np.linalg.eigh((A + A.T) / 2)
-    n = len(a)
-    if p == n:
-        value, gradient = np.sum(a), np.ones(n)
-    elif 2 * p > n:
-        value, gradient = _log_bingham_half(n - p, -a)
-        value, gradient = value + np.sum(a), 1.0 - gradient
-    else:
-        value, gradient = _log_bingham_half(p, a)
-    return value, np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T)
+    return _matrix_gradient(_log_hyp0f1_matrix.load(), 0, node.outputs[0].dtype), _CACHE_VERSION
 
 
 @register_funcify_default_op_cache_key(LogBingham)
 def _funcify_log_bingham(op, node=None, **kwargs):
-    p, scalar = op.p, np.dtype(node.outputs[0].dtype).type
-
-    @numba_basic.numba_njit
-    def log_bingham(A):
-        value, _ = _log_bingham(np.ascontiguousarray(A).astype(np.float64), p)
-        return np.asarray(scalar(value))
-
-    return log_bingham, _CACHE_VERSION
+    return _matrix_value(_log_bingham.load(), op.p, node.outputs[0].dtype), _CACHE_VERSION
 
 
 @register_funcify_default_op_cache_key(LogBinghamGradient)
 def _funcify_log_bingham_gradient(op, node=None, **kwargs):
-    p, dtype = op.p, np.dtype(node.outputs[0].dtype)
-
-    @numba_basic.numba_njit
-    def log_bingham_gradient(A):
-        _, gradient = _log_bingham(np.ascontiguousarray(A).astype(np.float64), p)
-        return gradient.astype(dtype)
-
-    return log_bingham_gradient, _CACHE_VERSION
+    return _matrix_gradient(_log_bingham.load(), op.p, node.outputs[0].dtype), _CACHE_VERSION
 
 
 @numba_core_rv_funcify.register(StiefelRV)

@@ -20,6 +20,7 @@ from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.vartypes import continuous_types
 
 from pymc_stiefel import geometry
 from pymc_stiefel.density import ModelDensity, manifold_block
@@ -312,7 +313,7 @@ class StiefelNUTS(_ManifoldHMC):
     def competence(var, has_grad):
         """Ideal for every continuous variable of a model that has an orthonormal one."""
         model, external = _model_being_sampled()
-        if model is None or external or not has_grad or var.dtype not in pm.continuous_types:
+        if model is None or external or not has_grad or var.dtype not in continuous_types:
             return Competence.INCOMPATIBLE
         if any(manifold_block(model, value) is not None for value in model.continuous_value_vars):
             return Competence.IDEAL
@@ -375,7 +376,7 @@ def _checked_settings(**given) -> Settings:
 
 def _check_values(model: pm.Model, values, step: str) -> None:
     """Refuse variables that have no gradient; say when none of them is orthonormal."""
-    discrete = [value.name for value in values if value.dtype not in pm.continuous_types]
+    discrete = [value.name for value in values if value.dtype not in continuous_types]
     if discrete:
         raise ValueError(
             f"{step} needs gradients, which {', '.join(discrete)} of type {values[0].dtype} cannot have. "

@@ -172,7 +172,7 @@ def test_fixed_length(model):
         assert np.all(idata["sample_stats"]["n_steps"] == 7)
         idata = draw(model, step=pst.GeodesicHMC(path_length=1.0, step_size=0.1, jitter=0))
         assert np.all(idata["sample_stats"]["n_steps"] == 10)
-        assert np.all(idata["sample_stats"]["step_size"] == 0.1)
+        np.testing.assert_allclose(idata["sample_stats"]["step_size"], 0.1)
 
 
 def test_orthogonal_group_and_rotations():

@@ -1,0 +1,70 @@
+"""Chains of the bare engine for the ladder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_stiefel.engine.blocks import make_layout
+from pymc_stiefel.engine.sampler import Sampler, Settings
+from pymc_stiefel.engine.trajectory import STATISTICS
+from tests.statistical.targets import target_density
+
+ACCEPT = STATISTICS.index("mean_tree_accept")
+
+SAMPLERS = {
+    "splitting, isotropic metric": {"drift": "splitting", "adapt_metric": False},
+    "splitting, adaptive metric": {"drift": "splitting", "adapt_metric": True},
+    "Cayley": {"drift": "cayley", "adapt_metric": False},
+    "geodesic": {"drift": "geodesic", "adapt_metric": False},
+}
+
+TRAJECTORIES = {
+    "static": {"n_steps": 3},
+    "jittered": {"n_steps": 5, "jitter": 0.6},
+    "no-U-turn": {},
+}
+
+# Acceptance at which the step size is settled before it is frozen.
+STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.6}
+
+
+@dataclass
+class Run:
+    draws: np.ndarray  # flat states, (draws, size)
+    accept: float
+    sampler: Sampler
+
+
+def chain(layout, address, start, draws, rng, *, tune=400, extra=None, **settings) -> Run:
+    """A chain that learns for ``tune`` draws, and is then frozen: the kept draws are of one kernel."""
+    options = {} if extra is None else {"extra": extra}
+    sampler = Sampler(layout, address, Settings(**settings), rng, **options)
+    sampler.chain.tune = tune > 0
+    q, kept, accept = start, np.empty((draws, layout.size)), 0.0
+    for k in range(-tune, draws):
+        if k == 0:
+            sampler.chain.tune = False
+        q = sampler.draw(q).copy()
+        if k >= 0:
+            kept[k] = q
+            accept += sampler.stats[ACCEPT] / draws
+    return Run(kept, accept, sampler)
+
+
+def run_target(target, sampler, trajectory, step, draws, seed) -> Run:
+    """A frozen chain on a target; matrices of O(n) may be reflected."""
+    n, p = target.n, target.p
+    layout = make_layout([(n, p)], 0, flips=[n == p])
+    return chain(
+        layout,
+        target_density.address,
+        np.eye(n, p).T.ravel(),
+        draws,
+        np.random.default_rng(seed),
+        extra=target.extra,
+        target_accept=STEPS[step],
+        **SAMPLERS[sampler],
+        **TRAJECTORIES[trajectory],
+    )
