@@ -84,6 +84,7 @@ class Book:
         """Require that the check refuses the mutant, by a margin that no seed would bridge."""
         z = np.ravel(z)
         worst = float(np.abs(z).max())
+        assert np.isfinite(worst), f"{mutant} on {target} did not move: {z}"
         self.controls.append((rung, mutant, target, z.size, worst))
         assert worst > limit(z.size) + 2, f"{mutant} on {target} was not caught: |z| = {worst:.2f} among {z.size}"
 

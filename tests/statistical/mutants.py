@@ -37,28 +37,35 @@ def no_u_turn(sampler, X, r, energy, eps, rng):
     for depth in range(sampler.max_depth):
         forward = rng.random() < 0.5
         end = tree[1] if forward else tree[0]
-        new, whole = sampler.subtree(end, eps if forward else -eps, depth, energy, rng, X)
+        new, whole = sampler.subtree(end, eps if forward else -eps, depth, energy, rng)
         if not whole:
             break
         if np.log(rng.random()) < new[4] - tree[4]:
             tree = (*tree[:3], new[3], tree[4])
         tree = sampler.joined(tree, new) if forward else sampler.joined(new, tree, keep=tree[3])
-        if sampler.turns(tree, X):
+        if turns(sampler, tree):
             break
     return tree[3]
 
 
-def turns_symmetric(sampler, tree, X_start):
+def turns(sampler, tree):
     """A U-turn between the two ends: both velocities against the sum of the momenta."""
     (X_left, r_left), (X_right, r_right), rho = tree[:3]
     ends = (geo.velocity(X_left, r_left, sampler.c, sampler.w), geo.velocity(X_right, r_right, sampler.c, sampler.w))
     return min(np.sum(V * rho) for V in ends) <= 0
 
 
-def turns_from_start(sampler, tree, X_start):
-    """Mutant: the trajectory ends where it comes back towards the point from which *this* draw began."""
-    X_right, r_right = tree[1]
-    return np.sum((X_right - X_start) * geo.velocity(X_right, r_right, sampler.c, sampler.w)) < 0
+def until_it_turns(sampler, X, r, energy, eps, rng):
+    """Mutant: leapfrogs until the trajectory comes back towards its start, then an accept step at the end.
+
+    From the end the same rule would not lead back to the start.
+    """
+    X_new, r_new = X, r
+    for _ in range(2**sampler.max_depth):
+        X_new, r_new = sampler.leapfrog(X_new, r_new, eps)
+        if np.sum((X_new - X) * geo.velocity(X_new, r_new, sampler.c, sampler.w)) < 0:
+            break
+    return X_new if np.log(rng.random()) < energy - sampler.energy(X_new, r_new) else X
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,6 @@ class PlainSampler:
     momentum: Callable = geo.draw_momentum
     log_ratio: Callable = accept_log_ratio
     trajectory: Callable = fixed_length
-    turns_rule: Callable = turns_symmetric
     first_kick: float = 0.5
 
     @property
@@ -95,9 +101,6 @@ class PlainSampler:
         X, r = self.drift(X, r, eps)
         return X, r + 0.5 * eps * geo.tangent_project(X, self.gradient(X))
 
-    def turns(self, tree, X_start):
-        return self.turns_rule(self, tree, X_start)
-
     # A tree is (left end, right end, sum of momenta, proposal, log weight).
 
     def leaf(self, X, r, energy):
@@ -107,20 +110,20 @@ class PlainSampler:
         keep = left[3] if keep is None else keep
         return left[0], right[1], left[2] + right[2], keep, np.logaddexp(left[4], right[4])
 
-    def subtree(self, end, eps, depth, energy, rng, X_start):
+    def subtree(self, end, eps, depth, energy, rng):
         """``2**depth`` leapfrogs on from ``end``; whether it is free of U-turns."""
         if depth == 0:
             X, r = self.leapfrog(*end, eps)
             return self.leaf(X, r, energy), True
-        near, whole = self.subtree(end, eps, depth - 1, energy, rng, X_start)
+        near, whole = self.subtree(end, eps, depth - 1, energy, rng)
         if not whole:
             return near, False
-        far, whole = self.subtree(near[1] if eps > 0 else near[0], eps, depth - 1, energy, rng, X_start)
+        far, whole = self.subtree(near[1] if eps > 0 else near[0], eps, depth - 1, energy, rng)
         if not whole:
             return far, False
         keep = far[3] if np.log(rng.random()) < far[4] - np.logaddexp(near[4], far[4]) else near[3]
         tree = self.joined(near, far, keep) if eps > 0 else self.joined(far, near, keep)
-        return tree, not self.turns(tree, X_start)
+        return tree, not turns(self, tree)
 
     def run(self, X, eps, draws, rng):
         """A chain of ``draws`` matrices, re-orthonormalised between trajectories."""
@@ -154,12 +157,11 @@ def qr_drift(X, r, eps):
 
 
 def cayley_wrong_sign(X, r, eps):
-    """Cayley with the sign of the part within the columns turned round: (I - h A)^2 for (I + h A)^2."""
-    A, B = geo.split_tangent(X, r)
-    h, S = eps / 2, B.T @ B
-    Y = np.linalg.solve((np.eye(len(A)) + 2 * h * A + h**2 * S).T, (X + h * B).T).T
-    X_new = geo.polar(2 * Y - X)
-    return X_new, geo.tangent_project(X_new, X_new @ A + B - 2 * h * Y @ S)
+    """Cayley with the sign of the vector transport turned round: X by (I - hW)^-1 (I + hW), r by its inverse."""
+    W = geo.angular_momentum(X, r)
+    I, h = np.eye(len(X)), eps / 2
+    X_new = np.linalg.solve(I - h * W, X + h * W @ X)
+    return X_new, geo.tangent_project(X_new, np.linalg.solve(I + h * W, r - h * W @ r))
 
 
 def reversed_ratio(before, after):
@@ -174,7 +176,7 @@ MUTANTS = {
     "QR retraction": {"drift": qr_drift},
     "reversed accept ratio": {"log_ratio": reversed_ratio},
     "Cayley with a wrong sign": {"drift": cayley_wrong_sign},
-    "U-turn rule not symmetric in time": {"trajectory": no_u_turn, "turns_rule": turns_from_start},
+    "U-turn rule not symmetric in time": {"trajectory": until_it_turns},
 }
 
 

@@ -27,7 +27,7 @@ TRAJECTORIES = {
 }
 
 # Acceptance at which the step size is settled before it is frozen.
-STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.6}
+STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.55}
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Run:
     sampler: Sampler
 
 
-def chain(layout, address, start, draws, rng, *, tune=400, extra=None, **settings) -> Run:
+def chain(layout, address, start, draws, rng, *, tune=445, extra=None, **settings) -> Run:
     """A chain that learns for ``tune`` draws, and is then frozen: the kept draws are of one kernel."""
     options = {} if extra is None else {"extra": extra}
     sampler = Sampler(layout, address, Settings(**settings), rng, **options)

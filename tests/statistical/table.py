@@ -43,7 +43,13 @@ def write_table(path, book, minutes, status):
     lines[-2] = lines[-2].replace("|z|", r"\|z\|")
     for (rung, sampler, target), scores in sorted(book.scores.items(), key=lambda item: item[0]):
         lines.append(f"| {rung} | {sampler} | {target} | {len(scores)} | {np.abs(scores).max():.2f} |")
-    lines += ["", "## Controls", "", r"| rung | control | target | comparisons | caught at \|z\| |", "|---|---|---|---|---|"]
+    lines += [
+        "",
+        "## Controls",
+        "",
+        r"| rung | control | target | comparisons | caught at \|z\| |",
+        "|---|---|---|---|---|",
+    ]
     for rung, mutant, target, count, worst in sorted(book.controls):
         lines.append(f"| {rung} | {mutant} | {target} | {count} | {worst:.1f} |")
     lines += ["", "## Other measurements", "", "| rung | what | value |", "|---|---|---|"]

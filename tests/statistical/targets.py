@@ -122,9 +122,7 @@ def stein(X, G):
     W = rng.standard_normal((p, p))
     fields = [left, X @ (W - W.T)] if p > 1 else [left]
     linear = np.einsum("np,knp->k", C, X)
-    return np.column_stack(
-        [np.einsum("np,knp->k", C, V) + linear * np.einsum("knp,knp->k", G, V) for V in fields]
-    )
+    return np.column_stack([np.einsum("np,knp->k", C, V) + linear * np.einsum("knp,knp->k", G, V) for V in fields])
 
 
 def _pack(kind, n, p, *arrays):

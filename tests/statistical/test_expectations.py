@@ -11,6 +11,7 @@ from tests.statistical.targets import SHAPES, targets
 
 pytestmark = pytest.mark.statistical
 
+
 def combinations(place, full):
     """Three of the nine pairs of trajectory and step size, all different in both; one in the quick ladder.
 
