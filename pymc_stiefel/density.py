@@ -29,10 +29,11 @@ from pymc.pytensorf import compile, rewrite_pregrad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.engine.blocks import Layout, make_layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
+from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, pointer
 from pymc_stiefel.transforms import ManifoldExpansion
 
 __all__ = ["ModelDensity", "manifold_block"]
@@ -56,7 +57,7 @@ def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
 class _Slot:
     """Where a value variable sits in the flat vector of the engine."""
 
-    value: Variable
+    value: TensorVariable
     shape: tuple[int, ...]
     block: StiefelBlock | None
     start: int
@@ -122,7 +123,7 @@ class ModelDensity:
         blocks = {value: manifold_block(model, value) for value in values}
         self.slots = _make_slots(values, blocks, initial_point)
         self.layout = _make_layout(self.slots, reflect)
-        by_value = {slot.value: slot for slot in self.slots}
+        by_value: dict[Variable, _Slot] = {slot.value: slot for slot in self.slots}
         self.order = np.concatenate([by_value[value].positions() for value in values])
         self.names = [value.name for value in values]
 
@@ -133,13 +134,13 @@ class ModelDensity:
         }
         _refuse_random(logp)
         flat = pt.vector("q", dtype="float64")
-        gradients = pytensor.grad(
+        gradients: Any = pytensor.grad(
             rewrite_pregrad(logp), [slot.value for slot in self.slots], disconnected_inputs="ignore"
         )
         packed = pt.join(0, *[slot.pack(g) for slot, g in zip(self.slots, gradients, strict=True)])
         givens = [(slot.value, slot.unpack(flat)) for slot in self.slots]
         givens += [(value, self.shared[value.name]) for value in others]
-        self._graph = ([flat], [logp.astype("float64"), packed], givens)
+        self._graph = ([flat], [pt.cast(logp, "float64"), packed], givens)
         self._compile_kwargs = {k: v for k, v in (compile_kwargs or {}).items() if k != "mode"}
         with model:  # for the model's own wish about checks of bounds
             self._compile()
@@ -186,7 +187,7 @@ class ModelDensity:
                 # Nothing can be raised through compiled code: a failed evaluation is a divergence.
                 self.last_error = error
                 return np.nan
-            np.frombuffer(array.from_address(gradient))[:] = packed
+            np.ctypeslib.as_array(array.from_address(gradient))[:] = packed
             return float(value)
 
         self._c_function = _C_TYPE(density)
@@ -277,24 +278,13 @@ def _refuse_random(logp: Variable) -> None:
 # ---------------------------------------------------------------- the C function
 
 
-@intrinsic
-def _pointer(typingctx, address):
-    """An integer as a void pointer."""
-    signature = types.voidptr(types.int64)
-
-    def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
-
-    return signature, codegen
-
-
 def _reader(dtype: np.dtype, ndim: int, place: int):
     """Compiled function ``extra -> array``: the array whose address and shape stand at ``place``."""
     kind = numba.from_dtype(dtype)
     if ndim == 0:
-        return numba.njit(lambda extra: numba.carray(_pointer(extra[place]), (), kind))
+        return numba.njit(lambda extra: numba.carray(pointer(extra[place]), (), kind))
     if ndim == 1:
-        return numba.njit(lambda extra: numba.carray(_pointer(extra[place]), (extra[place + 1],), kind))
+        return numba.njit(lambda extra: numba.carray(pointer(extra[place]), (extra[place + 1],), kind))
     shape = numba.njit(
         {
             2: lambda e: (e[place + 1], e[place + 2]),
@@ -302,7 +292,7 @@ def _reader(dtype: np.dtype, ndim: int, place: int):
             4: lambda e: (e[place + 1], e[place + 2], e[place + 3], e[place + 4]),
         }[ndim]
     )
-    return numba.njit(lambda extra: numba.carray(_pointer(extra[place]), shape(extra), kind))
+    return numba.njit(lambda extra: numba.carray(pointer(extra[place]), shape(extra), kind))
 
 
 def _c_density(function, size: int, kinds: list[tuple[np.dtype, int]]):

@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from dataclasses import field
+from types import FrameType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -217,7 +218,7 @@ class _ManifoldHMC(ArrayStepShared):
                 f"The start is {_short(point)}. Give another one by `initvals`, or see `model.debug()`."
             )
         bad = ", ".join(
-            slot.value.name
+            str(slot.value.name)
             for slot in density.slots
             if not np.all(np.isfinite(gradient[slot.start : slot.start + slot.size]))
         )
@@ -326,7 +327,7 @@ def _model_being_sampled() -> tuple[pm.Model | None, bool]:
     PyMC asks for the competence in a variable without saying of which model. Where the model is not in a context
     (``pm.sample(model=model)``) only the caller knows it.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     model, external = None, False
     while frame is not None:
         if frame.f_globals.get("__name__") == "pymc.sampling.mcmc":

@@ -60,7 +60,7 @@ class DualAveraging:
 class Moments(NamedTuple):
     """Sums over the draws of a window. Euclidean parts are Welford means and sums of squares about them."""
 
-    count: np.ndarray
+    number: np.ndarray  # of draws
     column: np.ndarray  # |B_g e_k|^2
     pair: np.ndarray  # A_g^2
     draw_mean: np.ndarray
@@ -78,17 +78,22 @@ class Moments(NamedTuple):
 def make_moments(layout: Layout) -> Moments:
     d = layout.size - layout.stiefel
     width = d if d <= MAX_DENSE else 1
-    lengths = (1, int(np.sum(layout.p)), int(np.sum(layout.p**2)))
     return Moments(
-        *(np.zeros(k) for k in lengths), np.zeros(d), np.zeros((d, width)), np.zeros(d), np.zeros((d, width))
+        number=np.zeros(1),
+        column=np.zeros(int(np.sum(layout.p))),
+        pair=np.zeros(int(np.sum(layout.p**2))),
+        draw_mean=np.zeros(d),
+        draw_square=np.zeros((d, width)),
+        gradient_mean=np.zeros(d),
+        gradient_square=np.zeros((d, width)),
     )
 
 
 @compiled
 def accumulate(layout, state, moments):
     """Add the present draw and its gradient to the sums."""
-    moments.count[0] += 1.0
-    count = moments.count[0]
+    moments.number[0] += 1.0
+    count = moments.number[0]
     for m in range(layout.n.size):
         n, p, start, skew, column = layout.n[m], layout.p[m], layout.offset[m], layout.skew[m], layout.column[m]
         for j in range(p):
@@ -119,11 +124,11 @@ def _welford(x, count, mean, square):
 
 def merged(first: Moments, second: Moments) -> Moments:
     """Moments of two windows together."""
-    count = first.count + second.count
-    share = first.count * second.count / np.maximum(count, 1.0)
+    count = first.number + second.number
+    share = first.number * second.number / np.maximum(count, 1.0)
 
     def mean(one, two):
-        return (first.count * one + second.count * two) / np.maximum(count, 1.0)
+        return (first.number * one + second.number * two) / np.maximum(count, 1.0)
 
     def square(one, two, one_mean, two_mean):
         gap = two_mean - one_mean
@@ -168,7 +173,7 @@ def learnt_metric(layout: Layout, moments: Moments, kind: str, pair: float) -> M
     Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + n``. The mean square of a
     gradient is the precision of the target in that direction; ``n`` is that of the uniform law, which has no gradient.
     """
-    count = float(moments.count[0])
+    count = float(moments.number[0])
     width = np.repeat(np.maximum(layout.n - layout.p, 1), layout.p)
     rows = np.repeat(layout.n, layout.p)
     column = moments.column / count / width + rows

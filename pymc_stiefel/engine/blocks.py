@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_stiefel.engine.blas import LARGE, add_product, copy_matrix, cross, dot
-from pymc_stiefel.engine.compiling import inner
+from pymc_stiefel.engine.compiling import inner, view
 
 
 class Layout(NamedTuple):
@@ -116,15 +116,13 @@ def copy_point(source, target):
 @inner
 def matrix_at(layout, m, vector):
     """The m-th matrix in a vector laid out as ``q``, a row for each column."""
-    n, p, start = layout.n[m], layout.p[m], layout.offset[m]
-    return vector[start : start + n * p].reshape(p, n)
+    return view(vector, layout.offset[m], layout.p[m], layout.n[m])
 
 
 @inner
 def square_at(layout, m, vector):
     """The m-th p x p block in a vector laid out as ``a``."""
-    p, start = layout.p[m], layout.skew[m]
-    return vector[start : start + p * p].reshape(p, p)
+    return view(vector, layout.skew[m], layout.p[m], layout.p[m])
 
 
 @inner
@@ -160,7 +158,7 @@ def velocity_into(layout, blas, metric, point, r, v, scratch):
                 rj[k] = bj[k]
                 vj[k] = cj * bj[k]
         if n * p * p > LARGE:
-            weighted = scratch[: p * p].reshape(p, p)
+            weighted = view(scratch, 0, p, p)
             for i in range(p):
                 for j in range(p):
                     weighted[i, j] = w[i, j] * a[i, j]
@@ -204,7 +202,7 @@ def remove_normal_part(layout, blas, point, scratch):
         x, b = matrix_at(layout, m, point.q), matrix_at(layout, m, point.b)
         p, n = x.shape
         if n > p:
-            normal = scratch[: p * p].reshape(p, p)
+            normal = view(scratch, 0, p, p)
             cross(blas, b, x, normal)
             add_product(blas, -1.0, normal, x, b)
 
@@ -216,8 +214,8 @@ def reorthonormalise(layout, blas, q, scratch):
     for m in range(layout.n.size):
         x = matrix_at(layout, m, q)
         p, n = x.shape
-        error = scratch[: p * p].reshape(p, p)
-        old = scratch[p * p : p * p + n * p].reshape(p, n)
+        error = view(scratch, 0, p, p)
+        old = view(scratch, p * p, p, n)
         cross(blas, x, x, error)
         for i in range(p):
             error[i, i] -= 1.0

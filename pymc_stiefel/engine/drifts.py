@@ -16,7 +16,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, solve
-from pymc_stiefel.engine.compiling import FAST, c_function, inner
+from pymc_stiefel.engine.compiling import FAST, c_function, inner, view
 
 SPLITTING, CAYLEY, GEODESIC = "splitting", "cayley", "geodesic"
 
@@ -181,9 +181,8 @@ def cayley(x, a, b, t, scratch, blas):
     """
     p, n = x.shape
     h = 0.5 * t
-    gram = scratch[: p * p].reshape(p, p)
-    system = scratch[p * p : 2 * p * p].reshape(p, p)
-    y = scratch[2 * p * p : 2 * p * p + n * p].reshape(p, n)
+    gram, system = view(scratch, 0, p, p), view(scratch, p * p, p, p)
+    y = view(scratch, 2 * p * p, p, n)
     if n > p:
         cross(blas, b, b, gram)
     else:
@@ -212,23 +211,23 @@ def geodesic(x, a, b, t, scratch, blas):
     ``B`` enters divided by its size, which keeps ``N`` balanced when the two parts of the momentum differ much.
     """
     p, n = x.shape
-    turn, rest = scratch[: p * p].reshape(p, p), scratch[p * p :]
-    generator = rest[: p * p].reshape(p, p)
+    turn, rest = view(scratch, 0, p, p), scratch[p * p :]
+    generator = view(rest, 0, p, p)
     for i in range(p):
         for j in range(p):
             generator[i, j] = t * a[i, j] if n > p else -t * a[i, j]
     exponential(blas, generator, turn, rest[p * p :])
     if n == p:  # B = 0, and exp(t N) reduces to exp(2 t A)
-        old = rest[: n * p].reshape(p, n)
+        old = view(rest, 0, p, n)
         copy_matrix(x, old)
         x[:] = 0.0
         add_product(blas, 1.0, turn, old, x)
         return
     k = 2 * p
-    generator = rest[: k * k].reshape(k, k)
-    flow = rest[k * k : 2 * k * k].reshape(k, k)
+    generator = view(rest, 0, k, k)
+    flow = view(rest, k * k, k, k)
     generator[:] = 0.0
-    gram = rest[2 * k * k : 2 * k * k + p * p].reshape(p, p)
+    gram = view(rest, 2 * k * k, p, p)
     cross(blas, b, b, gram)
     size = 0.0
     for i in range(p):
@@ -241,12 +240,12 @@ def geodesic(x, a, b, t, scratch, blas):
             generator[p + i, j] = -t * gram[i, j] / size
         generator[i, p + i] = t * size
     exponential(blas, generator, flow, rest[2 * k * k :])
-    old = rest[2 * k * k : 2 * k * k + n * p].reshape(p, n)
+    old = view(rest, 2 * k * k, p, n)
     turned = generator  # no longer needed
     turned[:] = 0.0
     add_product(blas, 1.0, turn, flow[:p], turned[:p])
     add_product(blas, 1.0, turn, flow[p:], turned[p:])
-    part = flow.ravel()[: p * p].reshape(p, p)
+    part = view(flow, 0, p, p)
     copy_matrix(x, old)
     for i in range(p):
         for m in range(n):
@@ -256,7 +255,7 @@ def geodesic(x, a, b, t, scratch, blas):
     add_product(blas, 1.0, part, old, x)
     copy_matrix(turned[:p, p:], part)
     add_product(blas, 1.0, part, b, x)
-    moved = rest[2 * k * k + n * p : 2 * k * k + 2 * n * p].reshape(p, n)
+    moved = view(rest, 2 * k * k + n * p, p, n)
     moved[:] = 0.0
     copy_matrix(turned[p:, :p], part)
     add_product(blas, size, part, old, moved)
@@ -286,10 +285,10 @@ def exponential(blas, generator, out, scratch):
     for i in range(k):
         for j in range(k):
             generator[i, j] *= scale
-    two = scratch[: k * k].reshape(k, k)
-    four = scratch[k * k : 2 * k * k].reshape(k, k)
-    six = scratch[2 * k * k : 3 * k * k].reshape(k, k)
-    odd = scratch[3 * k * k : 4 * k * k].reshape(k, k)
+    two = view(scratch, 0, k, k)
+    four = view(scratch, k * k, k, k)
+    six = view(scratch, 2 * k * k, k, k)
+    odd = view(scratch, 3 * k * k, k, k)
     multiply(blas, generator, generator, two)
     multiply(blas, two, two, four)
     multiply(blas, four, two, six)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,7 +62,6 @@ class Chain:
     started: bool = False
 
 
-@dataclass
 class Sampler:
     """Draws from a density on a product of Stiefel manifolds and a Euclidean space.
 
@@ -74,19 +73,24 @@ class Sampler:
         Address of the compiled log density, see :mod:`pymc_stiefel.engine.compiling`.
     settings : Settings
     rng : numpy.random.Generator
+    extra : ndarray of int64, optional
+        Handed to the density with every call.
     """
 
-    layout: Layout
-    density: int
-    settings: Settings
-    rng: np.random.Generator
-    extra: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-
-    def __post_init__(self) -> None:
-        self.drift = drift_address(self.settings.drift)
-        self.work = make_workspace(self.layout, self.settings.max_treedepth if self.is_dynamic else 0)
+    def __init__(
+        self,
+        layout: Layout,
+        density: int,
+        settings: Settings,
+        rng: np.random.Generator,
+        extra: np.ndarray | None = None,
+    ) -> None:
+        self.layout, self.density, self.settings, self.rng = layout, density, settings, rng
+        self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
+        self.drift = drift_address(settings.drift)
+        self.work = make_workspace(layout, settings.max_treedepth if self.is_dynamic else 0)
         self.stats = np.zeros(len(STATISTICS))
-        self.last_step_size = np.nan
+        self.last_step_size = math.nan
         self.reset()
 
     @property

@@ -90,12 +90,18 @@ def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
     rows = max_treedepth + 2
     d, skew = layout.size, int(np.sum(layout.p**2))
     largest = max([scratch_size(n, p) for n, p in zip(layout.n, layout.p, strict=True)], default=0)
+    vectors = [np.zeros((rows, d)) for _ in range(7)]
     trees = Subtrees(
-        *(np.zeros((rows, d)) for _ in range(6)),
-        np.zeros((rows, skew)),
-        np.zeros((rows, d)),
-        np.zeros((rows, 3)),
-        np.zeros(rows),
+        rho=vectors[0],
+        r_first=vectors[1],
+        v_first=vectors[2],
+        r_last=vectors[3],
+        v_last=vectors[4],
+        q=vectors[5],
+        ga=np.zeros((rows, skew)),
+        gb=vectors[6],
+        chosen=np.zeros((rows, 3)),
+        log_weight=np.zeros(rows),
     )
     scratch = np.zeros(max(largest, d, 1))
     blas = make_blas(2 * int(layout.p.max(initial=1)))
