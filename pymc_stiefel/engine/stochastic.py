@@ -1,0 +1,385 @@
+"""Stochastic-gradient dynamics on the manifold: no accept step, momentum kept from draw to draw.
+
+Two schemes, both with one gradient a step. ``EULER`` is Algorithm 2 of Yanush & Kropotov (arXiv:1901.08045): drift,
+then ``r <- (1 - alpha) r + eps g + noise``. ``SYMMETRIC`` puts an exact Ornstein-Uhlenbeck step between two half drifts
+and gives the kick its place at the end (BAOAB; Leimkuhler & Matthews 2013, doi:10.1063/1.4802990). A kick and the one
+that opens the next step use the same gradient, so that they are made as one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_stiefel.engine.blas import Blas, axpy, make_blas
+from pymc_stiefel.engine.blocks import (
+    Layout,
+    Metric,
+    Point,
+    copy_into,
+    make_point,
+    matrix_at,
+    remove_normal_part,
+    reorthonormalise,
+    split_in_place,
+    square_at,
+)
+from pymc_stiefel.engine.compiling import call_density, compiled, fill_normal, inner, random_source, uniform
+from pymc_stiefel.engine.drifts import CAYLEY, drift_address, scratch_size
+from pymc_stiefel.engine.integrator import draw_momentum, drift
+
+EULER, SYMMETRIC = "euler", "symmetric"
+
+STATISTICS = ("temperature", "energy", "model_logp", "mean_logp", "diverging", "steps", "orthogonality_error")
+TEMPERATURE, ENERGY, LOGP, MEAN_LOGP, DIVERGING, STEPS, ORTHOGONALITY = range(len(STATISTICS))
+
+HOTTEST = 1e8
+"""Kinetic temperature that counts as a divergence. A start in the tail of a steep density may pass through thousands."""
+
+TIDY = 16
+"""Steps between corrections of the rounding errors of X'X."""
+
+
+class Work(NamedTuple):
+    """All memory a draw needs beyond its state."""
+
+    safe: np.ndarray  # where the draw started
+    noise: np.ndarray
+    scratch: np.ndarray
+    blas: Blas
+
+
+class Batches(NamedTuple):
+    """Row numbers of minibatches, drawn anew for every gradient: ``index[first:last]`` from 0 to ``upper - 1``."""
+
+    index: np.ndarray
+    bounds: np.ndarray  # (first, last, upper), a row for each group
+
+
+def make_work(layout: Layout) -> Work:
+    shapes = list(zip(layout.n, layout.p, strict=True))
+    largest = max([scratch_size(n, p) for n, p in shapes], default=0)
+    noise = max([n * p for n, p in shapes] + [layout.size - layout.stiefel, 1])
+    blas = make_blas(2 * int(layout.p.max(initial=1)))
+    return Work(np.zeros(layout.size), np.zeros(noise), np.zeros(max(largest, layout.size, 1)), blas)
+
+
+def no_batches() -> Batches:
+    return Batches(np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64))
+
+
+def scaled_metric(layout: Layout, matrix_scale: np.ndarray, scale: np.ndarray) -> Metric:
+    """Canonical masses ``c = scale^2 / n``, ``w = 2 c`` for every matrix, ``scale^2`` for every Euclidean number.
+
+    A step then moves a variable by about ``eps * scale``: radians for a matrix, units for a number.
+    """
+    c = np.asarray(matrix_scale, dtype=float) ** 2 / layout.n
+    empty = np.zeros((0, 0))
+    return Metric(
+        c=np.repeat(c, layout.p),
+        w=np.repeat(2.0 * c, layout.p**2),
+        variance=np.asarray(scale, dtype=float) ** 2,
+        covariance=empty,
+        cholesky=empty.copy(),
+    )
+
+
+def degrees_of_freedom(layout: Layout) -> int:
+    return int(np.sum(layout.n * layout.p - layout.p * (layout.p + 1) // 2)) + layout.size - layout.stiefel
+
+
+# ---------------------------------------------------------------- pieces of a step
+
+
+@inner
+def draw_batches(source, batches):
+    for k in range(batches.bounds.shape[0]):
+        upper = batches.bounds[k, 2]
+        for i in range(batches.bounds[k, 0], batches.bounds[k, 1]):
+            batches.index[i] = np.int64(uniform(source) * upper)
+
+
+@inner
+def thermostat(source, layout, metric, work, state, keep, spread):
+    """``r <- keep r + spread xi`` with ``xi`` from the law exp(-K)."""
+    for m in range(layout.n.size):
+        a, b, w = square_at(layout, m, state.a), matrix_at(layout, m, state.b), square_at(layout, m, metric.w)
+        p, n = b.shape
+        noise = work.noise[: p * (p - 1) // 2]
+        fill_normal(source, noise)
+        k = 0
+        for j in range(p):
+            for i in range(j):
+                a[i, j] = keep * a[i, j] + spread * noise[k] / np.sqrt(2.0 * w[i, j])
+                a[j, i] = -a[i, j]
+                k += 1
+        if n > p:
+            noise = work.noise[: n * p]
+            fill_normal(source, noise)
+            for j in range(p):
+                scale = spread / np.sqrt(metric.c[layout.column[m] + j])
+                for i in range(n):
+                    b[j, i] = keep * b[j, i] + scale * noise[j * n + i]
+    remove_normal_part(layout, work.blas, state, work.scratch)
+    momentum = state.b[layout.stiefel :]
+    noise = work.noise[: momentum.size]
+    fill_normal(source, noise)
+    for i in range(momentum.size):
+        momentum[i] = keep * momentum[i] + spread * noise[i] / np.sqrt(metric.variance[i])
+
+
+@inner
+def stochastic_kick(density, extra, source, batches, layout, work, state, keep, eps):
+    """``r <- keep r + eps P_X(g)`` with a fresh gradient; the old momentum is left in ``ga``, ``gb``.
+
+    Momentum and gradient are projected together: one projection also removes what rounding left of ``X'B``.
+    """
+    draw_batches(source, batches)
+    state.value[0] = call_density(density, state.q, state.gb, extra)
+    a, b, ga, gb = state.a, state.b, state.ga, state.gb
+    copy_into(a, ga)
+    for i in range(b.size):
+        old = b[i]
+        b[i] = keep * old + eps * gb[i]
+        gb[i] = old
+    split_in_place(layout, work.blas, state.q, a, b)
+    axpy(keep, ga, a)
+
+
+@inner
+def mean_kinetic(layout, metric, state, share):
+    """Kinetic energy of the momentum ``(1 - share) old + share new``, old being in ``ga``, ``gb``."""
+    total, rest = 0.0, 1.0 - share
+    for m in range(layout.n.size):
+        w, first, start = square_at(layout, m, metric.w), layout.skew[m], layout.offset[m]
+        p, n = layout.p[m], layout.n[m]
+        for j in range(p):
+            for i in range(p):
+                k = first + j * p + i
+                total += w[j, i] * (rest * state.ga[k] + share * state.a[k]) ** 2
+            if n > p:
+                column = 0.0
+                for k in range(start + j * n, start + (j + 1) * n):
+                    column += (rest * state.gb[k] + share * state.b[k]) ** 2
+                total += metric.c[layout.column[m] + j] * column
+    for k in range(layout.stiefel, layout.size):
+        total += metric.variance[k - layout.stiefel] * (rest * state.gb[k] + share * state.b[k]) ** 2
+    return 0.5 * total
+
+
+@inner
+def symmetric_step(density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread):
+    """Half drift, Ornstein-Uhlenbeck, half drift, kick; returns the kinetic energy in the middle of the kick."""
+    drift(address, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
+    thermostat(source, layout, metric, work, state, keep, spread)
+    drift(address, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
+    stochastic_kick(density, extra, source, batches, layout, work, state, 1.0, eps)
+    return mean_kinetic(layout, metric, state, 0.5)
+
+
+@inner
+def euler_step(density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread):
+    """Drift, then friction, gradient and noise at once: the paper's scheme. Momentum SGD if ``spread`` is 0."""
+    drift(address, layout, work.blas, metric, state, eps, work.scratch)
+    stochastic_kick(density, extra, source, batches, layout, work, state, keep, eps)
+    if spread > 0.0:
+        thermostat(source, layout, metric, work, state, 1.0, spread)
+    return mean_kinetic(layout, metric, state, 1.0)
+
+
+# ---------------------------------------------------------------- one draw
+
+
+@compiled
+def stochastic_draw(
+    density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread, symmetric, n_steps,
+    fresh, tidy, freedom, stats,
+):  # fmt: skip
+    """``n_steps`` steps; where they diverge the state is left as it was. ``fresh`` asks for a new momentum."""
+    stats[:] = 0.0
+    copy_into(state.q, work.safe)
+    if fresh:
+        draw_momentum(source, layout, work.blas, metric, state, work.scratch)
+    kinetic = 0.0
+    for _ in range(n_steps):
+        if symmetric:
+            kinetic = symmetric_step(
+                density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread
+            )
+        else:
+            kinetic = euler_step(
+                density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread
+            )
+        temperature = 2.0 * kinetic / freedom
+        stats[STEPS] += 1.0
+        stats[LOGP] = state.value[0]
+        stats[TEMPERATURE] += temperature
+        stats[MEAN_LOGP] += state.value[0]
+        if not (np.isfinite(state.value[0]) and temperature < HOTTEST):  # also catches NaN
+            stats[DIVERGING] = 1.0
+            stats[TEMPERATURE] = temperature * stats[STEPS]
+            copy_into(work.safe, state.q)
+            break
+    stats[TEMPERATURE] /= stats[STEPS]
+    stats[MEAN_LOGP] /= stats[STEPS]
+    stats[ENERGY] = kinetic - state.value[0]
+    if tidy:
+        stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
+
+
+# ---------------------------------------------------------------- a chain
+
+
+@dataclass(frozen=True)
+class StochasticSettings:
+    """What a user chooses. ``step_size`` may be a function of the number of the draw."""
+
+    step_size: float | Callable[[int], float]
+    friction: float
+    noise_estimate: float = 0.0
+    n_steps: int = 1
+    scheme: str = SYMMETRIC
+    resample: bool = False
+    noise: bool = True
+
+    @property
+    def keep(self) -> float:
+        """What a step keeps of the momentum."""
+        return 1.0 - self.friction
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the noise of a step, relative to that of the law exp(-K)."""
+        alpha, beta = self.friction, self.noise_estimate
+        if not self.noise:
+            return 0.0
+        if self.scheme == EULER:
+            return math.sqrt(2.0 * (alpha - beta))
+        # A kick adds 2 beta to the variance: 1 - beta before it, 1 + beta after it, 1 on average over the two drifts.
+        return math.sqrt((1.0 - beta) - (1.0 - alpha) ** 2 * (1.0 + beta))
+
+    def step_size_at(self, draw: int) -> float:
+        return float(self.step_size(draw) if callable(self.step_size) else self.step_size)
+
+
+@dataclass
+class StochasticChain:
+    """Everything a chain remembers from draw to draw."""
+
+    state: Point
+    draws: int = 0
+    tune: bool = True
+    started: bool = False
+    stopped: bool = False  # diverged: stays where it is
+    untidy: int = 0  # steps since X'X was corrected
+    orthogonality_error: float = 0.0
+    heat: float = 0.0  # sum of temperatures over steps after tuning
+    steps: int = 0
+    warned: bool = False
+
+
+@dataclass
+class StochasticSampler:
+    """Draws from a density known by stochastic gradients.
+
+    Parameters
+    ----------
+    layout, density, rng, extra
+        As for :class:`pymc_stiefel.engine.sampler.Sampler`.
+    settings : StochasticSettings
+    metric : Metric
+        Canonical masses, see :func:`scaled_metric`.
+    batches : Batches
+        Where the density looks for the rows of its data.
+    """
+
+    layout: Layout
+    density: int
+    settings: StochasticSettings
+    metric: Metric
+    rng: np.random.Generator
+    extra: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    batches: Batches = field(default_factory=no_batches)
+
+    def __post_init__(self) -> None:
+        self.drift = drift_address(CAYLEY)
+        self.work = make_work(self.layout)
+        self.freedom = float(max(degrees_of_freedom(self.layout), 1))
+        self.stats = np.zeros(len(STATISTICS))
+        self.last_step_size = math.nan
+        self.reset()
+
+    @property
+    def rng(self) -> np.random.Generator:
+        return self._rng
+
+    @rng.setter
+    def rng(self, rng: np.random.Generator) -> None:
+        self._rng, self._source = rng, random_source(rng)
+
+    def reset(self) -> None:
+        """Forget everything, as for a new chain."""
+        self.chain = StochasticChain(make_point(self.layout))
+
+    def draw(self, q: np.ndarray, **_) -> np.ndarray:
+        """One draw from ``q``. Returns the new state (a view); ``stats`` has what happened."""
+        chain, settings = self.chain, self.settings
+        moved = not (chain.started and np.array_equal(q, chain.state.q))
+        eps = self.last_step_size = settings.step_size_at(chain.draws)
+        chain.draws += 1
+        if chain.stopped:
+            self.stats[STEPS] = 0.0
+            return chain.state.q
+        if moved:
+            chain.state.q[:] = q
+        chain.started = True
+        chain.untidy += settings.n_steps
+        tidy = chain.untidy >= TIDY
+        stochastic_draw(
+            self.density,
+            self.extra,
+            self._source,
+            self.batches,
+            self.drift,
+            self.layout,
+            self.metric,
+            self.work,
+            chain.state,
+            eps,
+            settings.keep,
+            settings.spread,
+            settings.scheme == SYMMETRIC,
+            settings.n_steps,
+            moved or settings.resample,
+            tidy,
+            self.freedom,
+            self.stats,
+        )
+        self._remember(tidy)
+        return chain.state.q
+
+    def _remember(self, tidy: bool) -> None:
+        chain, stats = self.chain, self.stats
+        chain.stopped = bool(stats[DIVERGING])
+        if tidy:
+            chain.untidy, chain.orthogonality_error = 0, float(stats[ORTHOGONALITY])
+        if not chain.tune:
+            chain.heat += stats[TEMPERATURE] * stats[STEPS]
+            chain.steps += int(stats[STEPS])
+
+    @property
+    def temperature(self) -> tuple[float, float]:
+        """Mean kinetic temperature since tuning and its standard error (nan before).
+
+        A step forgets a share ``1 - keep^2`` of the kinetic energy, whose variance is ``2 / d`` in units of the mean.
+        """
+        steps = self.chain.steps
+        if steps == 0:
+            return math.nan, math.nan
+        forgets = 1.0 - self.settings.keep**2
+        independent = max(steps * forgets / (2.0 - forgets), 1.0)
+        return self.chain.heat / steps, math.sqrt(2.0 / (self.freedom * independent))
