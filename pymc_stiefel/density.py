@@ -31,9 +31,11 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.engine.blocks import Layout, make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, pointer
+from pymc_stiefel.engine.stochastic import no_batches
 from pymc_stiefel.transforms import ManifoldExpansion
 
 __all__ = ["ModelDensity", "manifold_block"]
@@ -101,6 +103,11 @@ class ModelDensity:
         Gives the shapes, and first values to ``shared``.
     reflect : bool or None
         Which matrices may have the sign of a column flipped: None for those of O(n), which need it.
+    minibatches : bool
+        Accept a density that reads ``pm.Minibatch``: its rows are those that ``batches.index`` names, which whoever
+        evaluates the density fills. Otherwise such a model is refused.
+    jacobian : bool
+        Whether the density of transformed variables includes the Jacobian of their transform.
 
     Attributes
     ----------
@@ -109,6 +116,8 @@ class ModelDensity:
         ``flat[order]`` is the concatenation of the variables as PyMC ravels them.
     shared : dict
         Name of a variable that is not sampled -> its shared variable.
+    batches : Batches
+        Row numbers of the minibatches, empty without ``pm.Minibatch``.
     """
 
     def __init__(
@@ -118,6 +127,8 @@ class ModelDensity:
         initial_point: dict[str, np.ndarray],
         *,
         reflect: bool | None = None,
+        minibatches: bool = False,
+        jacobian: bool = True,
         compile_kwargs: dict | None = None,
     ):
         blocks = {value: manifold_block(model, value) for value in values}
@@ -127,7 +138,11 @@ class ModelDensity:
         self.order = np.concatenate([by_value[value].positions() for value in values])
         self.names = [value.name for value in values]
 
-        logp = _log_density(model, [value for value in values if blocks[value] is not None])
+        logp = _log_density(model, [value for value in values if blocks[value] is not None], jacobian)
+        self.batches = no_batches()
+        if minibatches:
+            logp, indices, self._count_rows = with_own_indices(logp)
+            self.batches = make_batches(indices)
         others = [value for value in model.value_vars if value not in blocks]
         self.shared = {
             value.name: pytensor.shared(initial_point[value.name], f"{value.name}_shared__") for value in others
@@ -195,6 +210,7 @@ class ModelDensity:
 
     def refresh(self) -> bool:
         """Read data and other variables again; returns whether any has been replaced since the last time."""
+        self._own_batches()
         values = [container.storage[0] for container in self._function.input_storage[1:]] if self._kinds else []
         known = getattr(self, "_values", None)
         if known is not None and all(new is old for new, old in zip(values, known, strict=True)):
@@ -206,6 +222,23 @@ class ModelDensity:
         numbers = [number for array in self._held for number in (array.ctypes.data, *array.shape)]
         self.extra = np.array(numbers or [0], dtype=np.int64)
         return True
+
+    def _own_batches(self) -> None:
+        """Let the function read its row numbers where the engine writes them, and count the rows of the data."""
+        index, bounds = self.batches
+        if len(bounds) == 0:
+            return
+        bounds[:, 2] = self._count_rows()
+        for container in self._function.input_storage[1:]:
+            if (container.name or "").startswith(INDEX_NAME):
+                first, last = bounds[int(container.name[len(INDEX_NAME) :]), :2]
+                if not np.may_share_memory(container.storage[0], index):
+                    container.storage[0] = index[first:last]
+
+    def draw_batches(self, rng: np.random.Generator) -> None:
+        """Choose the rows of the next evaluation."""
+        for first, last, upper in self.batches.bounds:
+            self.batches.index[first:last] = rng.integers(upper, size=last - first)
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Log density and gradient at ``flat``."""
@@ -250,14 +283,17 @@ def _make_layout(slots: list[_Slot], reflect: bool | None) -> Layout:
     return make_layout(shapes, euclidean, flips)
 
 
-def _log_density(model: pm.Model, on_manifold: list[Variable]) -> Variable:
+def _log_density(model: pm.Model, on_manifold: list[Variable], jacobian: bool = True) -> Variable:
     """The model's log density with the transforms of ``on_manifold`` (and their Jacobian terms) left out."""
     untransformed = {model.values_to_rvs[value] for value in on_manifold}
     rvs_to_transforms = {
         rv: None if rv in untransformed else transform for rv, transform in model.rvs_to_transforms.items()
     }
     factors = transformed_conditional_logp(
-        rvs=model.basic_RVs, rvs_to_values=model.rvs_to_values, rvs_to_transforms=rvs_to_transforms
+        rvs=model.basic_RVs,
+        rvs_to_values=model.rvs_to_values,
+        rvs_to_transforms=rvs_to_transforms,
+        jacobian=jacobian,
     )
     if model.potentials:
         factors = factors + replace_rvs_by_values(

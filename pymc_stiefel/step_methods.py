@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import sys
-import time
-import warnings
 from dataclasses import field
 from types import FrameType
 from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from pymc.blocking import DictToArrayBijection, RaveledVars
-from pymc.exceptions import SamplingError
 from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
-from pymc.step_methods.arraystep import ArrayStepShared
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel import geometry
+from pymc_stiefel._manifold_step import ManifoldStep, check_values
 from pymc_stiefel.density import ModelDensity, manifold_block
 from pymc_stiefel.engine.drifts import CAYLEY, GEODESIC, SPLITTING
 from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
@@ -42,11 +37,10 @@ class ManifoldHMCState(StepMethodState):
     settings: Settings = field(metadata={"frozen": True})
 
 
-class _ManifoldHMC(ArrayStepShared):
+class _ManifoldHMC(ManifoldStep):
     """What the three step methods share: they differ in their drift."""
 
     name: str
-    default_blocked = True
     drift: str
     _state_class = ManifoldHMCState
 
@@ -88,7 +82,7 @@ class _ManifoldHMC(ArrayStepShared):
             adapt_metric=adapt_metric,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
-        _check_values(model, values, type(self).__name__)
+        check_values(model, values, type(self).__name__)
         if initial_point is None:
             initial_point = model.initial_point()
         self._density = ModelDensity(model, values, initial_point, reflect=reflect, compile_kwargs=compile_kwargs)
@@ -97,73 +91,11 @@ class _ManifoldHMC(ArrayStepShared):
         self.divergences = 0
         self.iter_count = 0
         self._make_sampler()
+        self._sampler.compile()
 
     def _make_sampler(self) -> None:
         density = self._density
         self._sampler = Sampler(density.layout, density.address, self.settings, self.rng, density.extra)
-
-    # ------------------------------------------------------------ state
-
-    @property
-    def chain(self) -> Chain:
-        return self._sampler.chain
-
-    @chain.setter
-    def chain(self, chain: Chain) -> None:
-        self._sampler.chain = chain
-
-    @property
-    def tune(self) -> bool:
-        return self.chain.tune
-
-    @tune.setter
-    def tune(self, tune: bool) -> None:
-        self.chain.tune = bool(tune)
-
-    def reset_tuning(self) -> None:
-        tune = self.tune
-        self._sampler.reset()
-        self.tune = tune
-
-    def set_rng(self, rng) -> None:
-        """PyMC 5 calls this at the start of a chain."""
-        self.rng = get_random_generator(rng, copy=False)
-
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
-        """PyMC 6 calls this at the start of a chain."""
-        self.set_rng(rng)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        state["_sampler"] = self.chain  # addresses and workspace are made anew
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        chain = state.pop("_sampler")
-        self.__dict__.update(state)
-        self._make_sampler()
-        self.chain = chain
-
-    # ------------------------------------------------------------ one draw
-
-    def astep(self, q0: RaveledVars) -> tuple[RaveledVars, list[dict[str, Any]]]:
-        perf_start, process_start = time.perf_counter(), time.process_time()
-        sampler, density = self._sampler, self._density
-        if sampler.rng is not self.rng:
-            sampler.rng = self.rng
-        changed = density.refresh()
-        sampler.extra = density.extra
-        flat = np.empty(density.layout.size)
-        flat[density.order] = q0.data
-        if not self.chain.started:
-            flat = self._checked_start(flat, q0)
-        moved = sampler.draw(flat, keep_gradient=not (self.shared or changed))
-        stats = self._statistics()
-        stats["perf_counter_diff"] = time.perf_counter() - perf_start
-        stats["process_time_diff"] = time.process_time() - process_start
-        stats["perf_counter_start"] = perf_start
-        data = moved[density.order].astype(q0.data.dtype, copy=False)
-        return RaveledVars(data, q0.point_map_info), [stats]
 
     def _statistics(self) -> dict[str, Any]:
         raw = dict(zip(STATISTICS, self._sampler.stats.tolist(), strict=True))
@@ -196,36 +128,6 @@ class _ManifoldHMC(ArrayStepShared):
         kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE
         error = self._sampler.stats[STATISTICS.index("max_energy_error")]
         return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", self.iter_count)
-
-    # ------------------------------------------------------------ start of a chain
-
-    def _checked_start(self, flat: np.ndarray, q0: RaveledVars) -> np.ndarray:
-        """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
-        density, layout = self._density, self._density.layout
-        for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
-            part = flat[start : start + n * p].reshape(p, n)
-            if geometry.orthogonality_error(part.T) > 1e-12:
-                part[:] = geometry.polar(part.T).T
-        value, gradient = density(flat)
-        if np.isfinite(value) and np.all(np.isfinite(gradient)):
-            return flat
-        point = DictToArrayBijection.rmap(q0)
-        if not np.isfinite(value):
-            terms = {name: float(term) for name, term in self._model.point_logps(point, round_vals=6).items()}
-            bad = ", ".join(f"{name}: {term}" for name, term in terms.items() if not np.isfinite(term))
-            raise SamplingError(
-                f"the log density is {value} at the start of the chain (terms that are not finite: {bad or 'none'}). "
-                f"The start is {_short(point)}. Give another one by `initvals`, or see `model.debug()`."
-            )
-        bad = ", ".join(
-            str(slot.value.name)
-            for slot in density.slots
-            if not np.all(np.isfinite(gradient[slot.start : slot.start + slot.size]))
-        )
-        raise SamplingError(
-            f"the gradient of the log density is not finite in {bad} at the start of the chain, where the point is "
-            f"{_short(point)}. Give another start by `initvals`."
-        )
 
     _progressbar_config = staticmethod(NUTS._progressbar_config)
     _make_progressbar_update_functions = staticmethod(NUTS._make_progressbar_update_functions)
@@ -373,33 +275,6 @@ def _checked_settings(**given) -> Settings:
         if not holds:
             raise ValueError(f"{name} {message}, got {name}={getattr(settings, name)}")
     return settings
-
-
-def _check_values(model: pm.Model, values, step: str) -> None:
-    """Refuse variables that have no gradient; say when none of them is orthonormal."""
-    discrete = [value.name for value in values if value.dtype not in continuous_types]
-    if discrete:
-        raise ValueError(
-            f"{step} needs gradients, which {', '.join(discrete)} of type {values[0].dtype} cannot have. "
-            "Leave discrete variables out of `vars`: PyMC gives them a step of their own."
-        )
-    if not values:
-        raise ValueError(f"{step} found no continuous variable in the model")
-    if all(manifold_block(model, value) is None for value in values):
-        warnings.warn(
-            f"{step} was given no orthonormal variable (only {', '.join(value.name for value in values)}): "
-            "it runs as plain Hamiltonian Monte Carlo, for which pm.NUTS() may serve better.",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _short(point: dict[str, np.ndarray]) -> str:
-    def show(value):
-        text = np.array2string(np.asarray(value).ravel()[:4], precision=4, separator=", ")
-        return text if np.size(value) <= 4 else f"{text[:-1]}, ...]"
-
-    return ", ".join(f"{name} = {show(value)}" for name, value in point.items())
 
 
 if StiefelNUTS not in STEP_METHODS:

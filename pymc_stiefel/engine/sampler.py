@@ -6,6 +6,7 @@ import copy
 import math
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from pymc_stiefel.engine.adaptation import (
@@ -93,6 +94,19 @@ class Sampler:
         self.last_step_size = math.nan
         self.reset()
 
+    def compile(self) -> None:
+        """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
+        chain = self.chain
+        arguments = self._kernel_arguments()
+        transition.compile(
+            tuple(map(numba.typeof, (*arguments, 0.5, 0, self.settings.max_treedepth, True, self.stats)))
+        )
+        first_step_size.compile(tuple(map(numba.typeof, (*arguments, 0.5))))
+        accumulate.compile(tuple(map(numba.typeof, (self.layout, chain.state, chain.moments))))
+        evaluate_state.compile(
+            tuple(map(numba.typeof, (self.density, self.extra, self.layout, self.work, chain.state)))
+        )
+
     @property
     def is_dynamic(self) -> bool:
         return self.settings.n_steps is None and self.settings.path_length is None
@@ -146,21 +160,7 @@ class Sampler:
         max_treedepth = settings.max_treedepth
         if chain.tune and chain.draws < EARLY_DRAWS:
             max_treedepth = min(max_treedepth, EARLY_TREEDEPTH)
-        transition(
-            self.density,
-            self.extra,
-            self._source,
-            self.drift,
-            self.layout,
-            chain.metric,
-            self.work,
-            chain.state,
-            eps,
-            self._n_steps(eps),
-            max_treedepth,
-            fresh,
-            self.stats,
-        )
+        transition(*self._kernel_arguments(), eps, self._n_steps(eps), max_treedepth, fresh, self.stats)
         if chain.tune:
             self._learn()
         chain.draws += 1

@@ -1,0 +1,52 @@
+"""``pm.Minibatch`` with row numbers that the engine draws itself.
+
+The random index in the graph is replaced by a vector in memory, which compiled code fills before every gradient from
+the random numbers of its chain: batches are fresh and independent, and a seed reproduces them in every process.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor
+from pymc.data import MinibatchOp
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_stiefel.engine.stochastic import Batches
+
+INDEX_NAME = "minibatch_index__"
+
+
+def with_own_indices(logp: Variable):
+    """The density with every random index of ``pm.Minibatch`` replaced by a shared vector.
+
+    Returns it with the vectors and a function that counts the rows to choose from, which ``pm.set_data`` may change.
+    """
+    nodes = [
+        variable.owner
+        for variable in ancestors([logp])
+        if variable.owner is not None and isinstance(variable.owner.op, MinibatchOp)
+    ]
+    replacements: dict[Variable, Variable] = {}
+    groups: dict[Variable, tuple[Variable, Variable]] = {}
+    for node in dict.fromkeys(nodes):
+        *data, rng = node.inputs
+        if rng not in groups:  # one generator for all arrays of one call of pm.Minibatch, however often they are cloned
+            size = node.outputs[0].type.shape[0]  # known: pm.Minibatch takes an int
+            index = pytensor.shared(np.zeros(size, dtype=np.int64), f"{INDEX_NAME}{len(groups)}")
+            groups[rng] = index, data[0].shape[0]
+        index, _ = groups[rng]
+        replacements.update({old: new[index] for old, new in zip(node.outputs, data, strict=False)})
+    if not groups:
+        return logp, [], None
+    indices, uppers = (list(part) for part in zip(*groups.values(), strict=True))
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
+    return clone_replace(logp, replacements), indices, pytensor.function([], uppers, mode=mode)
+
+
+def make_batches(indices: list) -> Batches:
+    sizes = [len(index.get_value(borrow=True)) for index in indices]
+    last = np.cumsum(sizes, dtype=np.int64)
+    bounds = np.stack([last - sizes, last, np.zeros_like(last)], axis=1) if sizes else np.zeros((0, 3), dtype=np.int64)
+    return Batches(np.zeros(sum(sizes), dtype=np.int64), bounds.astype(np.int64))
