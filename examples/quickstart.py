@@ -1,7 +1,7 @@
 """Bayesian principal components of stock returns: an orthogonal matrix sampled jointly with its scales.
 
 Run ``python examples/quickstart.py``; it prints a summary and saves ``quickstart.png``. The data are monthly prices
-of eight companies that Matplotlib ships as sample data.
+of seven companies that Matplotlib ships as sample data.
 """
 
 # %%
@@ -20,7 +20,7 @@ import pymc_stiefel as pst
 
 # %%
 def monthly_returns() -> pd.DataFrame:
-    """Standardised monthly log returns since 2004, when all eight companies were listed."""
+    """Standardised monthly log returns since 2004, when all of them were listed."""
     prices = pd.read_csv(cbook.get_sample_data("Stocks.csv", asfileobj=False), comment="#", index_col="Date")
     prices = prices[["AAPL", "ADBE", "AMZN", "GOOGL", "IBM", "MSFT", "XRX"]].dropna()
     returns = np.log(prices).diff().dropna()
