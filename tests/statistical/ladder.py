@@ -52,7 +52,7 @@ def score_of_pvalue(pvalue):
 
 
 def limit(count, alarm=FALSE_ALARM):
-    """Largest |z| allowed among ``count`` comparisons: 4, or more where there are so many that chance alone exceeds it."""
+    """Largest |z| allowed among ``count`` comparisons: 4, or more where chance alone would exceed that."""
     return max(4.0, float(stats.norm.isf(alarm / (2 * max(count, 1)))))
 
 
