@@ -1,4 +1,4 @@
-"""Rung 6: densities integrate to one, draws have the moments of the density, the polar expansion has the law declared."""
+"""Rung 6: densities integrate to one, draws have the density's moments, expansions have the law declared."""
 
 import numpy as np
 import pymc as pm
