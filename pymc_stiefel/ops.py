@@ -136,11 +136,12 @@ class PolarPullback(Differentiable):
 
 def polar_numpy(Z: NDArray, special: bool) -> NDArray:
     """``geometry.polar`` or ``geometry.rotation`` of one matrix, short-circuited where there is nothing to do."""
+    gram = Z.T @ Z  # PyMC evaluates this for every draw, where nearly always there is nothing to do
+    gram.flat[:: len(gram) + 1] -= 1.0
+    if np.abs(gram).max() < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
+        return Z.copy()
     if not np.isfinite(Z).all():
         return np.full_like(Z, np.nan)
-    already = geometry.orthogonality_error(Z) < ALREADY_ORTHONORMAL
-    if already and not (special and np.linalg.det(Z) < 0):
-        return Z.copy()
     X = geometry.rotation(Z) if special else geometry.polar(Z)
     return X.astype(Z.dtype)
 

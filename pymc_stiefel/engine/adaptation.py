@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from pymc_stiefel.engine.blocks import Layout, Metric, Point
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.compiling import inner
 from pymc_stiefel.engine.drifts import SPLITTING
 
 WINDOWS = (10, 20, 35, 55, 80, 115, 165, 235, 335, 450, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
@@ -89,7 +89,7 @@ def make_moments(layout: Layout) -> Moments:
     )
 
 
-@compiled
+@inner
 def accumulate(layout, state, moments):
     """Add the present draw and its gradient to the sums."""
     moments.number[0] += 1.0
@@ -108,18 +108,21 @@ def accumulate(layout, state, moments):
     _welford(state.gb[first:], count, moments.gradient_mean, moments.gradient_square)
 
 
-@compiled
+@inner
 def _welford(x, count, mean, square):
     d, width = square.shape
-    before = x - mean
     for i in range(d):
-        mean[i] += before[i] / count
+        mean[i] += (x[i] - mean[i]) / count
+    if count == 1.0:
+        return
+    share = count / (count - 1.0)  # the deviation from the old mean is this much larger than that from the new one
     for i in range(d):
+        deviation = share * (x[i] - mean[i])
         if width == d:
             for j in range(d):
-                square[i, j] += before[i] * (x[j] - mean[j])
+                square[i, j] += deviation * (x[j] - mean[j])
         else:
-            square[i, 0] += before[i] * (x[i] - mean[i])
+            square[i, 0] += deviation * (x[i] - mean[i])
 
 
 def merged(first: Moments, second: Moments) -> Moments:

@@ -14,7 +14,6 @@ from pymc_stiefel.engine.adaptation import (
     MAX_STEP_SIZE,
     DualAveraging,
     Moments,
-    accumulate,
     first_metric,
     learnt_metric,
     make_moments,
@@ -24,7 +23,9 @@ from pymc_stiefel.engine.adaptation import (
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address
-from pymc_stiefel.engine.trajectory import STATISTICS, evaluate_state, first_step_size, make_workspace, transition
+from pymc_stiefel.engine.kernels import first_step_size, transition
+from pymc_stiefel.engine.table import make_table
+from pymc_stiefel.engine.trajectory import ACCEPT, STATISTICS, make_workspace
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
@@ -96,16 +97,9 @@ class Sampler:
 
     def compile(self) -> None:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
-        chain = self.chain
-        arguments = self._kernel_arguments()
-        transition.compile(
-            tuple(map(numba.typeof, (*arguments, 0.5, 0, self.settings.max_treedepth, True, self.stats)))
-        )
-        first_step_size.compile(tuple(map(numba.typeof, (*arguments, 0.5))))
-        accumulate.compile(tuple(map(numba.typeof, (self.layout, chain.state, chain.moments))))
-        evaluate_state.compile(
-            tuple(map(numba.typeof, (self.density, self.extra, self.layout, self.work, chain.state)))
-        )
+        arguments = tuple(map(numba.typeof, self._arguments()))
+        transition.compile((*arguments, *map(numba.typeof, (0.5, 0, 10, True, True, self.stats))))
+        first_step_size.compile((*arguments, *map(numba.typeof, (0.5, True))))
 
     @property
     def is_dynamic(self) -> bool:
@@ -118,6 +112,20 @@ class Sampler:
     @rng.setter
     def rng(self, rng: np.random.Generator) -> None:
         self._rng, self._source = rng, random_source(rng)
+
+    @property
+    def chain(self) -> Chain:
+        return self._chain
+
+    @chain.setter
+    def chain(self, chain: Chain) -> None:
+        self._chain = chain
+        self._bind()
+
+    def _bind(self) -> None:
+        """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
+        chain = self._chain
+        self._table = make_table(self.layout, chain.metric, chain.state, self.work, chain.moments)
 
     def reset(self) -> None:
         """Forget everything learnt, as for a new chain."""
@@ -160,7 +168,8 @@ class Sampler:
         max_treedepth = settings.max_treedepth
         if chain.tune and chain.draws < EARLY_DRAWS:
             max_treedepth = min(max_treedepth, EARLY_TREEDEPTH)
-        transition(*self._kernel_arguments(), eps, self._n_steps(eps), max_treedepth, fresh, self.stats)
+        learn = chain.tune and settings.adapt_metric
+        transition(*self._arguments(), eps, self._n_steps(eps), max_treedepth, fresh, learn, self.stats)
         if chain.tune:
             self._learn()
         chain.draws += 1
@@ -179,42 +188,32 @@ class Sampler:
             length *= 1.0 + settings.jitter * (2.0 * self._rng.random() - 1.0)
         return max(1, round(length))
 
+    def _arguments(self) -> tuple:
+        return self._table, self.density, self.extra, self._source, self.drift
+
     def _start(self) -> None:
         """First masses and step size, from the gradient at the start."""
         chain, settings = self.chain, self.settings
         chain.started = True
-        evaluate_state(self.density, self.extra, self.layout, self.work, chain.state)
+        eps = first_step_size(*self._arguments(), settings.step_size or 0.5, True)
         if settings.adapt_metric and chain.tune:
             chain.metric = first_metric(self.layout, chain.state, settings.drift, settings.pair)
-        self._restart_step_size(settings.step_size or 0.5)
-
-    def _kernel_arguments(self):
-        chain = self.chain
-        return (
-            self.density,
-            self.extra,
-            self._source,
-            self.drift,
-            self.layout,
-            chain.metric,
-            self.work,
-            chain.state,
-        )
+            self._bind()
+        self._restart_step_size(settings.step_size or eps)
 
     def _restart_step_size(self, eps: float) -> None:
         averaging = self.chain.averaging
         if not self.settings.adapt_step_size:
             averaging.log_bar = math.log(eps)
         elif self.chain.tune:
-            averaging.restart(first_step_size(*self._kernel_arguments(), eps))
+            averaging.restart(first_step_size(*self._arguments(), eps, False))
 
     def _learn(self) -> None:
         chain, settings = self.chain, self.settings
         if settings.adapt_step_size:
-            chain.averaging.update(self.stats[STATISTICS.index("mean_tree_accept")])
+            chain.averaging.update(float(self.stats[ACCEPT]))
         if not settings.adapt_metric:
             return
-        accumulate(self.layout, chain.state, chain.moments)
         window = window_of(chain.draws)
         if window_of(chain.draws + 1) == window:
             return
@@ -222,6 +221,7 @@ class Sampler:
         if both.has_moved:  # a chain that did not move teaches nothing
             chain.metric = learnt_metric(self.layout, both, settings.drift, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
+        self._bind()
         self._restart_step_size(self.step_size)
 
     def snapshot(self) -> Chain:

@@ -1,4 +1,4 @@
-"""From one draw to the next: static and no-U-turn trajectories, and the reflection move.
+"""The ways to the next draw: static and no-U-turn trajectories, and the reflection move.
 
 The no-U-turn trajectory is the multinomial one of Betancourt (2017, arXiv:1701.02434) with the additional
 checks across subtrees that Stan and PyMC make. A stack of finished subtrees, merged as in a binary counter,
@@ -19,12 +19,11 @@ from pymc_stiefel.engine.blocks import (
     copy_into,
     copy_point,
     make_point,
-    reorthonormalise,
     velocity_into,
 )
-from pymc_stiefel.engine.compiling import compiled, inner, uniform
+from pymc_stiefel.engine.compiling import inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
-from pymc_stiefel.engine.integrator import draw_momentum, evaluate, leapfrog
+from pymc_stiefel.engine.integrator import evaluate, leapfrog
 
 MAX_ENERGY_ERROR = 1000.0
 
@@ -314,50 +313,3 @@ def reflect(density, extra, source, layout, work, state, stats):
     if np.log(uniform(source)) < point.value[0] - state.value[0]:
         copy_point(point, state)
         stats[REFLECTED] = 1.0
-
-
-@compiled
-def transition(
-    density, extra, source, drift, layout, metric, work, state, eps, n_steps, max_treedepth, fresh, stats
-):
-    """One draw. ``n_steps`` = 0 asks for a no-U-turn trajectory, ``fresh`` for the density to be evaluated again."""
-    stats[:] = 0.0
-    if fresh:
-        evaluate(density, extra, layout, work.blas, state)
-    draw_momentum(source, layout, work.blas, metric, state, work.scratch)
-    if n_steps > 0:
-        static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats)
-    else:
-        no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats)
-    kinetic = stats[ENERGY] + state.value[0]
-    reflect(density, extra, source, layout, work, state, stats)
-    stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
-    stats[LOGP] = state.value[0]
-    stats[ENERGY] = kinetic - state.value[0]
-
-
-@compiled
-def first_step_size(density, extra, source, drift, layout, metric, work, state, eps):
-    """A step size whose single leapfrog is accepted about eight times in ten (Hoffman & Gelman's heuristic)."""
-    direction = 0
-    for _ in range(60):
-        point = work.right
-        copy_point(state, point)
-        draw_momentum(source, layout, work.blas, metric, point, work.scratch)
-        energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
-        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
-        error = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0] - energy
-        step = 1 if np.isfinite(error) and error < 0.22 else -1
-        if direction != 0 and step != direction:
-            break
-        if step == 1 and eps > 3.0:
-            break
-        direction = step
-        eps *= 2.0**step
-    return eps
-
-
-@compiled
-def evaluate_state(density, extra, layout, work, state):
-    """Log density and gradient at ``state.q``."""
-    evaluate(density, extra, layout, work.blas, state)

@@ -1,0 +1,65 @@
+"""The compiled functions that Python calls. Each takes the table of a chain's arrays, see ``table``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_stiefel.engine.adaptation import accumulate
+from pymc_stiefel.engine.blocks import copy_point, reorthonormalise, velocity_into
+from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.integrator import draw_momentum, evaluate, leapfrog
+from pymc_stiefel.engine.table import unpack
+from pymc_stiefel.engine.trajectory import ENERGY, LOGP, ORTHOGONALITY, no_u_turn, reflect, static
+
+
+@compiled
+def transition(table, density, extra, source, drift, eps, n_steps, max_treedepth, fresh, learn, stats):
+    """One draw.
+
+    ``n_steps`` = 0 asks for a no-U-turn trajectory, ``fresh`` for the density to be evaluated again, ``learn`` for the
+    draw to be added to the moments.
+    """
+    layout, metric, state, work, moments = unpack(table)
+    for k in range(stats.size):
+        stats[k] = 0.0
+    if fresh:
+        evaluate(density, extra, layout, work.blas, state)
+    draw_momentum(source, layout, work.blas, metric, state, work.scratch)
+    if n_steps > 0:
+        static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats)
+    else:
+        no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats)
+    kinetic = stats[ENERGY] + state.value[0]
+    reflect(density, extra, source, layout, work, state, stats)
+    stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
+    stats[LOGP] = state.value[0]
+    stats[ENERGY] = kinetic - state.value[0]
+    if learn:
+        accumulate(layout, state, moments)
+
+
+@compiled
+def first_step_size(table, density, extra, source, drift, eps, fresh):
+    """A step size whose single leapfrog is accepted about eight times in ten (Hoffman & Gelman's heuristic).
+
+    ``fresh`` asks for the density to be evaluated first.
+    """
+    layout, metric, state, work, _ = unpack(table)
+    if fresh:
+        evaluate(density, extra, layout, work.blas, state)
+    direction = 0
+    for _ in range(60):
+        point = work.right
+        copy_point(state, point)
+        draw_momentum(source, layout, work.blas, metric, point, work.scratch)
+        energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
+        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        error = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0] - energy
+        step = 1 if np.isfinite(error) and error < 0.22 else -1
+        if direction != 0 and step != direction:
+            break
+        if step == 1 and eps > 3.0:
+            break
+        direction = step
+        eps *= 2.0**step
+    return eps
