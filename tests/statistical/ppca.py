@@ -92,7 +92,7 @@ class ForwardData(BlockedStep):
     stats_dtypes_shapes = {"forward": (bool, [])}  # noqa: RUF012 (PyMC declares it so)
 
     def __init__(self, vars, *, rows, model=None, blocked=True, rng=None):
-        self.vars = get_value_vars_from_user_vars(vars, model)
+        self.vars = get_value_vars_from_user_vars(vars, pm.modelcontext(model))
         self.rows, self.rng = rows, np.random.default_rng(rng)
 
     def set_rng(self, rng):

@@ -19,6 +19,12 @@ RUNGS = {
     10: "Soak",
 }
 
+OUTCOMES = {
+    0: "all tests passed",
+    1: "**some tests failed**",
+    2: "**the run was interrupted before its end; what it had measured by then is below**",
+}
+
 HEAD = """# The exactness ladder, as measured
 
 This page is written by the tests themselves:
@@ -60,7 +66,7 @@ def write_table(path, book, minutes, status):
 
 def _summary(z, minutes, status):
     versions = ", ".join(f"{name} {version(name)}" for name in ("pymc", "pytensor", "numba", "numpy"))
-    outcome = "all tests passed" if status == 0 else f"**some tests failed (exit status {status})**"
+    outcome = OUTCOMES.get(status, f"**the run ended with status {status}**")
     if z.size == 0:
         return f"No comparisons were made; {outcome}."
     return (

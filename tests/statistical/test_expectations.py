@@ -25,7 +25,7 @@ def combinations(place, full):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize(("n", "p"), SHAPES)
 def test_known_expectations(n, p, sampler, book, full):
-    draws = (5000 if full else 2000) // (1 if n * p < 60 else 2)
+    draws = (3000 if full else 1500) // (1 if n * p < 60 else 2)
     for place, target in enumerate(targets(n, p)):
         scores = []
         for trajectory, step in combinations(place + SHAPES.index((n, p)), full):

@@ -70,14 +70,16 @@ def calibration_scores(drift, replications, normalised=True):
 
 @pytest.mark.parametrize("drift", ["splitting", "cayley", "geodesic"])
 def test_simulation_based_calibration(drift, book, full):
-    replications = 320 if full else 200
+    if not full and drift != "splitting":
+        pytest.skip("in the full ladder")
+    replications = 240 if full and drift == "splitting" else 200
     scores = calibration_scores(drift, replications)
     book.check(7, f"{drift}, no-U-turn, adaptive", f"calibration of PPCA, {replications} replications", scores)
 
 
 def test_calibration_catches_a_missing_normaliser(book):
-    scores = calibration_scores("splitting", 200, normalised=False)
-    book.caught(7, "concentration learnt without the normaliser", "calibration of PPCA, 200 replications", scores)
+    scores = calibration_scores("splitting", 100, normalised=False)
+    book.caught(7, "concentration learnt without the normaliser", "calibration of PPCA, 100 replications", scores)
 
 
 # ---------------------------------------------------------------- Geweke's joint distribution test
@@ -115,12 +117,14 @@ def _data_part(parameters):
 
 @pytest.mark.parametrize("name", STEPS)
 def test_geweke(name, book, full):
-    scores = geweke_scores(STEPS[name], 15_000 if full else 6000)
+    if not full and name != "StiefelNUTS":
+        pytest.skip("in the full ladder")
+    scores = geweke_scores(STEPS[name], 10_000 if full else 4000)
     book.check(7, f"{name} in pm.sample", "Geweke's joint test of PPCA", scores)
 
 
 def test_geweke_catches_a_missing_normaliser(book):
-    scores = geweke_scores(pst.StiefelNUTS, 6000, normalised=False)
+    scores = geweke_scores(pst.StiefelNUTS, 4000, normalised=False)
     book.caught(7, "concentration learnt without the normaliser", "Geweke's joint test of PPCA", scores)
 
 

@@ -65,7 +65,7 @@ def test_batch_of_matrices(sampler, trajectory, book, full):
     layout = make_layout([(N, P)] * 3, 0)
     start = np.tile(np.eye(N, P).T.ravel(), 3)
     run = chain(
-        layout, batch_density.address, start, 8000 if full else 3000, np.random.default_rng(3),
+        layout, batch_density.address, start, 5000 if full else 2000, np.random.default_rng(3),
         **SAMPLERS[sampler], **TRAJECTORIES[trajectory],
     )  # fmt: skip
     X = run.draws.reshape(-1, 3, P, N)
@@ -85,7 +85,7 @@ def test_product_with_very_different_scales(sampler, trajectory, book, full):
     layout = make_layout([(N, P)], 3)
     start = np.concatenate([np.eye(N, P).T.ravel(), SCALES])
     run = chain(
-        layout, product_density.address, start, 8000 if full else 3000, np.random.default_rng(4), tune=640,
+        layout, product_density.address, start, 5000 if full else 2000, np.random.default_rng(4), tune=640,
         **(SAMPLERS[sampler] | {"adapt_metric": True}), **TRAJECTORIES[trajectory],
     )  # fmt: skip
     exact = log_hyp0f1(N, S[0])[1]
@@ -144,7 +144,7 @@ def test_reflection_gives_both_components_their_share(n, sampler, book, full):
         layout,
         compiled.address,
         np.eye(n).ravel(),
-        10_000 if full else 4000,
+        8000 if full else 3000,
         np.random.default_rng(n),
         **SAMPLERS[sampler],
     )

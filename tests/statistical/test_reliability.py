@@ -74,7 +74,9 @@ def sample(**options):
 # ---------------------------------------------------------------- the compile cache
 
 
-def test_two_processes_compile_at_once(tmp_path):
+def test_two_processes_compile_at_once(tmp_path, full):
+    if not full:
+        pytest.skip("in the full ladder: everything is compiled three times")
     both = [start(ENGINE_RUN, tmp_path) for _ in range(2)]
     sums = {finish(process) for process in both}
     assert len(sums) == 1, sums
@@ -84,7 +86,7 @@ def test_two_processes_compile_at_once(tmp_path):
 def test_disk_full_while_caching(tmp_path):
     """Either the run goes on without a cache or the error names its cause; what was half written does no harm."""
     outcome = finish(start(FULL_DISK + ENGINE_RUN, tmp_path))
-    assert "File too large" in outcome or outcome[0].isdigit(), outcome
+    assert "OSError: [Errno" in outcome or outcome[0].isdigit(), outcome
     assert finish(start(ENGINE_RUN, tmp_path))[0].isdigit()
 
 
