@@ -14,6 +14,7 @@ from pymc_stiefel.distributions import (
     VonMisesFisher,
 )
 from pymc_stiefel.factors import eigen_spd, low_rank, orthogonal_columns, orthogonal_conv, orthogonal_dense
+from pymc_stiefel.optimize import Optimum, find_MAP, minimize_stochastic
 from pymc_stiefel.plots import (
     plot_alignment,
     plot_columns,
@@ -24,6 +25,7 @@ from pymc_stiefel.plots import (
     plot_subspace,
 )
 from pymc_stiefel.step_methods import GeodesicHMC, OrthogonalHMC, StiefelNUTS
+from pymc_stiefel.stochastic_steps import OrthogonalSGHMC, PolynomialDecay
 
 __all__ = [
     "GeodesicHMC",
@@ -31,7 +33,10 @@ __all__ = [
     "MatrixBingham",
     "MatrixBinghamLangevin",
     "MatrixLangevin",
+    "Optimum",
     "OrthogonalHMC",
+    "OrthogonalSGHMC",
+    "PolynomialDecay",
     "SpecialOrthogonal",
     "StiefelNUTS",
     "StiefelUniform",
@@ -40,10 +45,12 @@ __all__ = [
     "align",
     "dispersion",
     "eigen_spd",
+    "find_MAP",
     "geometry",
     "invariants",
     "low_rank",
     "mean",
+    "minimize_stochastic",
     "orthogonal_columns",
     "orthogonal_conv",
     "orthogonal_dense",

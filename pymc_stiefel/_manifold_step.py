@@ -14,7 +14,6 @@ from pymc.step_methods.arraystep import ArrayStepShared
 from pymc.util import get_random_generator
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel import geometry
 from pymc_stiefel.density import ModelDensity, manifold_block
 
 
@@ -104,11 +103,8 @@ class ManifoldStep(ArrayStepShared):
 
     def _checked_start(self, flat: np.ndarray, q0: RaveledVars) -> np.ndarray:
         """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
-        density, layout = self._density, self._density.layout
-        for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
-            part = flat[start : start + n * p].reshape(p, n)
-            if geometry.orthogonality_error(part.T) > 1e-12:
-                part[:] = geometry.polar(part.T).T
+        density = self._density
+        flat = density.on_manifold(flat)
         value, gradient = density(flat)
         if np.isfinite(value) and np.all(np.isfinite(gradient)):
             return flat
@@ -131,7 +127,7 @@ class ManifoldStep(ArrayStepShared):
         )
 
 
-def check_values(model: pm.Model, values, step: str) -> None:
+def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True) -> None:
     """Refuse variables that have no gradient; say when none of them is orthonormal."""
     discrete = [value.name for value in values if value.dtype not in continuous_types]
     if discrete:
@@ -141,7 +137,7 @@ def check_values(model: pm.Model, values, step: str) -> None:
         )
     if not values:
         raise ValueError(f"{step} found no continuous variable in the model")
-    if all(manifold_block(model, value) is None for value in values):
+    if needs_manifold and all(manifold_block(model, value) is None for value in values):
         warnings.warn(
             f"{step} was given no orthonormal variable (only {', '.join(value.name for value in values)}): "
             "it runs as plain Hamiltonian Monte Carlo, for which pm.NUTS() may serve better.",

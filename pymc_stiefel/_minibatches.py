@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from pymc.data import MinibatchOp
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -37,12 +38,19 @@ def with_own_indices(logp: Variable):
             index = pytensor.shared(np.zeros(size, dtype=np.int64), f"{INDEX_NAME}{len(groups)}")
             groups[rng] = index, data[0].shape[0]
         index, _ = groups[rng]
-        replacements.update({old: new[index] for old, new in zip(node.outputs, data, strict=False)})
+        replacements.update(
+            {old: pt.as_tensor(_by_address(new))[index] for old, new in zip(node.outputs, data, strict=False)}
+        )
     if not groups:
         return logp, [], None
     indices, uppers = (list(part) for part in zip(*groups.values(), strict=True))
-    mode = pytensor.compile.mode.Mode(linker="py", optimizer=None)
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_compile")
     return clone_replace(logp, replacements), indices, pytensor.function([], uppers, mode=mode)
+
+
+def _by_address(data: Variable) -> Variable:
+    """Data given as an array become a shared value: constants are compiled into the function and spoil its cache."""
+    return pytensor.shared(data.data, data.name, borrow=True) if isinstance(data, Constant) else data
 
 
 def make_batches(indices: list) -> Batches:

@@ -31,6 +31,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_stiefel import geometry
 from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.engine.blocks import Layout, make_layout
@@ -234,6 +235,29 @@ class ModelDensity:
                 first, last = bounds[int(container.name[len(INDEX_NAME) :]), :2]
                 if not np.may_share_memory(container.storage[0], index):
                     container.storage[0] = index[first:last]
+
+    # ------------------------------------------------------------ points
+
+    def pack(self, point: dict[str, np.ndarray]) -> np.ndarray:
+        """The flat vector of a point (names and values of value variables)."""
+        flat = np.empty(self.layout.size)
+        flat[self.order] = np.concatenate([np.ravel(point[name]) for name in self.names])
+        return flat
+
+    def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """The point of a flat vector."""
+        return {
+            slot.value.name: flat[slot.positions()].reshape(slot.shape).astype(slot.value.dtype) for slot in self.slots
+        }
+
+    def on_manifold(self, flat: np.ndarray) -> np.ndarray:
+        """Replace matrices that are not orthonormal by the nearest that are, in place."""
+        layout = self.layout
+        for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
+            part = flat[start : start + n * p].reshape(p, n)
+            if geometry.orthogonality_error(part.T) > 1e-12:
+                part[:] = geometry.polar(part.T).T
+        return flat
 
     def draw_batches(self, rng: np.random.Generator) -> None:
         """Choose the rows of the next evaluation."""

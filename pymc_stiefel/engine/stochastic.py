@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from pymc_stiefel.engine.blas import Blas, axpy, make_blas
@@ -38,7 +39,7 @@ STATISTICS = ("temperature", "energy", "model_logp", "mean_logp", "diverging", "
 TEMPERATURE, ENERGY, LOGP, MEAN_LOGP, DIVERGING, STEPS, ORTHOGONALITY = range(len(STATISTICS))
 
 HOTTEST = 1e8
-"""Kinetic temperature that counts as a divergence. A start in the tail of a steep density may pass through thousands."""
+"""Kinetic temperature that counts as a divergence. A start far out in a steep density may pass through thousands."""
 
 TIDY = 16
 """Steps between corrections of the rounding errors of X'X."""
@@ -328,18 +329,32 @@ class StochasticSampler:
     def draw(self, q: np.ndarray, **_) -> np.ndarray:
         """One draw from ``q``. Returns the new state (a view); ``stats`` has what happened."""
         chain, settings = self.chain, self.settings
-        moved = not (chain.started and np.array_equal(q, chain.state.q))
         eps = self.last_step_size = settings.step_size_at(chain.draws)
+        if not (eps > 0.0 and math.isfinite(eps)):
+            raise ValueError(f"step_size must be positive and finite, got step_size({chain.draws})={eps}")
         chain.draws += 1
         if chain.stopped:
             self.stats[STEPS] = 0.0
             return chain.state.q
+        # Compared in single precision, in which the model may keep its values; the state has all digits.
+        moved = not (chain.started and np.array_equal(q.astype(np.float32), chain.state.q.astype(np.float32)))
         if moved:
             chain.state.q[:] = q
+            chain.state.a[:], chain.state.b[:] = 0.0, 0.0
         chain.started = True
         chain.untidy += settings.n_steps
         tidy = chain.untidy >= TIDY
-        stochastic_draw(
+        stochastic_draw(*self._kernel_arguments(eps, settings.noise and (moved or settings.resample), tidy))
+        self._remember(tidy)
+        return chain.state.q
+
+    def compile(self) -> None:
+        """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
+        stochastic_draw.compile(tuple(map(numba.typeof, self._kernel_arguments(0.1, True, True))))
+
+    def _kernel_arguments(self, eps: float, fresh: bool, tidy: bool) -> tuple:
+        settings = self.settings
+        return (
             self.density,
             self.extra,
             self._source,
@@ -348,22 +363,23 @@ class StochasticSampler:
             self.layout,
             self.metric,
             self.work,
-            chain.state,
+            self.chain.state,
             eps,
             settings.keep,
             settings.spread,
             settings.scheme == SYMMETRIC,
             settings.n_steps,
-            moved or settings.resample,
+            fresh,
             tidy,
             self.freedom,
             self.stats,
         )
-        self._remember(tidy)
-        return chain.state.q
 
     def _remember(self, tidy: bool) -> None:
         chain, stats = self.chain, self.stats
+        if self.settings.scheme == SYMMETRIC:
+            # Half of a kick has a quarter of its noise: its middle is colder than the drifts by beta / 2.
+            stats[TEMPERATURE] += 0.5 * self.settings.noise_estimate
         chain.stopped = bool(stats[DIVERGING])
         if tidy:
             chain.untidy, chain.orthogonality_error = 0, float(stats[ORTHOGONALITY])
