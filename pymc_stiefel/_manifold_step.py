@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 import warnings
 from typing import Any
@@ -13,8 +14,12 @@ from pymc.exceptions import SamplingError
 from pymc.step_methods.arraystep import ArrayStepShared
 from pymc.util import get_random_generator
 from pymc.vartypes import continuous_types
+from threadpoolctl import threadpool_limits
 
 from pymc_stiefel.density import ModelDensity, manifold_block
+
+# States up to this size gain nothing from a second thread.
+SMALL = 20_000
 
 
 class ManifoldStep(ArrayStepShared):
@@ -62,6 +67,9 @@ class ManifoldStep(ArrayStepShared):
     def set_rng(self, rng) -> None:
         """PyMC 5 calls this at the start of a chain."""
         self.rng = get_random_generator(rng, copy=False)
+        if multiprocessing.parent_process() is not None and self._density.layout.size <= SMALL:
+            # PyMC limits the threads of BLAS except in forked workers, where chains then fight over the cores
+            threadpool_limits(limits=1, user_api="blas")
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """PyMC 6 calls this at the start of a chain."""
@@ -129,10 +137,10 @@ class ManifoldStep(ArrayStepShared):
 
 def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True) -> None:
     """Refuse variables that have no gradient; say when none of them is orthonormal."""
-    discrete = [value.name for value in values if value.dtype not in continuous_types]
+    discrete = [f"{value.name} ({value.dtype})" for value in values if value.dtype not in continuous_types]
     if discrete:
         raise ValueError(
-            f"{step} needs gradients, which {', '.join(discrete)} of type {values[0].dtype} cannot have. "
+            f"{step} needs gradients, which {', '.join(discrete)} cannot have. "
             "Leave discrete variables out of `vars`: PyMC gives them a step of their own."
         )
     if not values:
