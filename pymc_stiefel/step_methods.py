@@ -42,6 +42,7 @@ class _ManifoldHMC(ManifoldStep):
 
     name: str
     drift: str
+    default_target_accept = 0.8
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
@@ -58,7 +59,7 @@ class _ManifoldHMC(ManifoldStep):
         n_steps: int | None = None,
         path_length: float | None = None,
         jitter: float = 0.2,
-        target_accept: float = 0.8,
+        target_accept: float | None = None,
         max_treedepth: int = 10,
         adapt_step_size: bool | None = None,
         adapt_metric: bool = True,
@@ -76,7 +77,7 @@ class _ManifoldHMC(ManifoldStep):
             n_steps=n_steps,
             path_length=path_length,
             jitter=jitter,
-            target_accept=target_accept,
+            target_accept=self.default_target_accept if target_accept is None else target_accept,
             max_treedepth=max_treedepth,
             adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
             adapt_metric=adapt_metric,
@@ -205,12 +206,15 @@ class StiefelNUTS(_ManifoldHMC):
     solve. Options reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.9)`` or
     ``pm.sample(nuts={"max_treedepth": 12})``.
 
-    Parameters as for :class:`OrthogonalHMC`.
+    Parameters as for :class:`OrthogonalHMC`, but ``target_accept`` is 0.9 by default.
     """
 
     # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
     name = "nuts"
     drift = SPLITTING
+    # On the PPCA posteriors of the benchmarks 0.9 gives 1.7 times the effective draws of 0.8, for twice the leapfrogs,
+    # which are the cheaper part of a draw there; and divergences are rarer where tuning is short.
+    default_target_accept = 0.9
 
     @staticmethod
     def competence(var, has_grad):

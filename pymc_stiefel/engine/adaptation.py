@@ -42,10 +42,11 @@ class DualAveraging:
     error: float = 0.0
     count: int = 1
 
-    def restart(self, eps: float) -> None:
+    def restart(self, eps: float, boldness: float) -> None:
+        """Begin again at ``eps``, drawn towards ``boldness`` times that."""
         eps = min(eps, self.largest)
         self.log_step = self.log_bar = math.log(eps)
-        self.mu = math.log(2.0 * eps)
+        self.mu = math.log(boldness * eps)
         self.error, self.count = 0.0, 1
 
     def update(self, accept: float) -> None:

@@ -206,7 +206,7 @@ class Sampler:
         if not self.settings.adapt_step_size:
             averaging.log_bar = math.log(eps)
         elif self.chain.tune:
-            averaging.restart(first_step_size(*self._arguments(), eps, False))
+            averaging.restart(first_step_size(*self._arguments(), eps, False), boldness=2.0)
 
     def _learn(self) -> None:
         chain, settings = self.chain, self.settings
@@ -222,7 +222,10 @@ class Sampler:
             chain.metric = learnt_metric(self.layout, both, settings.drift, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         self._bind()
-        self._restart_step_size(self.step_size)
+        if chain.draws < EARLY_DRAWS:
+            self._restart_step_size(self.step_size)
+        else:  # masses change little by now, and a search by single leapfrogs would only add noise
+            chain.averaging.restart(self.averaged_step_size, boldness=1.0)
 
     def snapshot(self) -> Chain:
         """A copy of what the chain remembers, to be given to ``restore``."""
