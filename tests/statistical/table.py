@@ -31,6 +31,9 @@ This page is written by the tests themselves:
 
     python -m pytest tests/statistical -m statistical{option} --exactness-table=docs/exactness.md
 
+A reduced form for continuous integration, with fewer draws and one of the three kernels a target, is
+`--ladder=quick`.
+
 A *comparison* is the mean of one statistic against its known value, as a z-score with the Monte Carlo error of the
 chain (batch means) and of the reference where that is not exact. A right sampler gives scores that look standard
 normal; a test fails where the largest of its scores exceeds the limit for its number of comparisons (4, or the

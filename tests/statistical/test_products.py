@@ -118,6 +118,7 @@ def test_draws_after_tuning_are_from_the_frozen_kernel(sampler):
     other = Sampler(layout, product_density.address, Settings(**(settings | frozen)), rng)
     other.chain.tune = False
     other.chain.metric = metric
+    other.restore(other.chain)  # a sampler looks at its masses when it is given a chain
     again = []
     for _ in range(1000):
         q = other.draw(q).copy()
