@@ -58,31 +58,31 @@ def main() -> None:
     lines = [
         "# Benchmarks",
         "",
-        f"Made by `{ppca['command']}`, `python benchmarks/leapfrog.py` and `python benchmarks/report.py` on a machine with "
-        f"{ppca['cores']} cores, one thread for each sampler; Python {ppca['python']}, {versions}. Timings are ratios within "
-        "one run; on another machine all of them change.",
+        f"Made by `{ppca['command']}`, `python benchmarks/leapfrog.py` and `python benchmarks/report.py` on a machine",
+        f"with {ppca['cores']} cores, one thread for each sampler; Python {ppca['python']}, {versions}.",
+        "Timings are ratios within one run; on another machine all of them change.",
         "",
         "## Probabilistic PCA beside nutpie",
         "",
-        "Two chains of 1000 tuning and 1000 kept draws, medians (and range of the speed) over "
-        f"{seeds} seeds. Effective sizes are the smallest bulk ESS over all identified quantities. Seconds include warm-up and "
-        "leave compilation out. The last column is the speed relative to the better of nutpie's two expansions. Posterior "
-        f"means agree between samplers (largest |z| over all quantities, problems and seeds: {worst:.1f}).",
+        f"Two chains of 1000 tuning and 1000 kept draws, medians (and range of the speed) over {seeds} seeds. Effective",
+        "sizes are the smallest bulk ESS over all identified quantities. Seconds include warm-up and leave compilation",
+        "out. The last column is the speed relative to the better of nutpie's two expansions. Posterior means agree",
+        f"between samplers (largest |z| over all quantities, problems and seeds: {worst:.1f}).",
         "",
         *ppca_table(ppca),
         "",
-        "In the last problem the weakest component is close to the noise: its scale makes rare excursions towards zero, where "
-        "its column is free to turn, and the effective sizes of all samplers vary accordingly.",
+        "In the last problem the weakest component is close to the noise: its scale makes rare excursions towards zero,",
+        "where its column is free to turn, and the effective sizes of all samplers vary accordingly.",
         "",
         "## Cost of a leapfrog",
         "",
-        f"On the first problem above a StiefelNUTS leapfrog costs {1e6 * whole['leapfrog']:.1f} us, of which the compiled "
-        f"log density and gradient take {1e6 * whole['density']:.1f} us. For a density that costs nothing:",
+        f"On the first problem above a StiefelNUTS leapfrog costs {1e6 * whole['leapfrog']:.1f} us, of which the",
+        f"compiled log density and gradient take {1e6 * whole['density']:.1f} us. For a density that costs nothing:",
         "",
         *leapfrog_table(leapfrog),
         "",
-        "Splitting moves columns one after the other and does not profit from BLAS; from about ten columns on the Cayley "
-        "drift is cheaper, and `step=pst.OrthogonalHMC()` worth a try.",
+        "Splitting moves columns one after the other and does not profit from BLAS; from about ten columns on the",
+        "Cayley drift is cheaper, and `step=pst.OrthogonalHMC()` worth a try.",
         "",
     ]
     (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(lines))

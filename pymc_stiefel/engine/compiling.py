@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,23 @@ def _enable_cache(target, function) -> None:
         target.enable_caching()
     except RuntimeError:  # numba found no directory it may write to
         return
+    target._cache.save_overload = _forgiving(target._cache.save_overload)
     cache_file: Any = getattr(target._cache, "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         digest = _directory_digest(Path(function.__code__.co_filename).parent)
         cache_file._source_stamp = (cache_file._source_stamp, digest)
+
+
+def _forgiving(save):
+    """A full disk costs the next process a compilation, not this one its result."""
+
+    def save_overload(*arguments):
+        try:
+            save(*arguments)
+        except OSError as error:
+            warnings.warn(f"the compiled sampler could not be cached on disk: {error}", RuntimeWarning, stacklevel=2)
+
+    return save_overload
 
 
 @cache
