@@ -105,7 +105,7 @@ class ModelDensity:
     reflect : bool or None
         Which matrices may have the sign of a column flipped: None for those of O(n), which need it.
     minibatches : bool
-        Accept a density that reads ``pm.Minibatch``: its rows are those that ``batches.index`` names, which whoever
+        Accept a density that reads ``pm.Minibatch``: its rows are those that ``batches.rows`` names, which whoever
         evaluates the density fills. Otherwise such a model is refused.
     jacobian : bool
         Whether the density of transformed variables includes the Jacobian of their transform.
@@ -137,7 +137,7 @@ class ModelDensity:
         self.layout = _make_layout(self.slots, reflect)
         by_value: dict[Variable, _Slot] = {slot.value: slot for slot in self.slots}
         self.order = np.concatenate([by_value[value].positions() for value in values])
-        self.names = [value.name for value in values]
+        self.names = [str(value.name) for value in values]
 
         logp = _log_density(model, [value for value in values if blocks[value] is not None], jacobian)
         self.batches = no_batches()
@@ -247,7 +247,8 @@ class ModelDensity:
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """The point of a flat vector."""
         return {
-            slot.value.name: flat[slot.positions()].reshape(slot.shape).astype(slot.value.dtype) for slot in self.slots
+            str(slot.value.name): flat[slot.positions()].reshape(slot.shape).astype(slot.value.dtype)
+            for slot in self.slots
         }
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
@@ -262,7 +263,7 @@ class ModelDensity:
     def draw_batches(self, rng: np.random.Generator) -> None:
         """Choose the rows of the next evaluation."""
         for first, last, upper in self.batches.bounds:
-            self.batches.index[first:last] = rng.integers(upper, size=last - first)
+            self.batches.rows[first:last] = rng.integers(upper, size=last - first)
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
         """Log density and gradient at ``flat``."""

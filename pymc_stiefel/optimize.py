@@ -108,7 +108,7 @@ def find_MAP(
     _positive(gtol=gtol, max_iterations=max_iterations)
     model = modelcontext(model)
     density, point = _compiled(model, vars, start, random_seed, compile_kwargs)
-    if len(density.batches.index):
+    if len(density.batches.rows):
         raise ValueError("find_MAP needs the whole data, but this model has pm.Minibatch: use minimize_stochastic")
     flat = _checked_start(density, point)
 

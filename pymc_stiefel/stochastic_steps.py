@@ -100,8 +100,9 @@ class OrthogonalSGHMC(ManifoldStep):
         Name of a variable -> its scale, by which its steps are multiplied (default 1): a step moves numbers by about
         ``step_size * scale`` and turns matrices by about that many radians. Numbers may have a scale each.
     scheme : {"symmetric", "euler"}
-        ``"symmetric"``: half drift, exact Ornstein-Uhlenbeck step, half drift, kick; bias of second order in the step
-        size. ``"euler"``: the paper's Algorithm 2, bias of first order in the step size, and in the friction.
+        ``"symmetric"``: half drift, exact Ornstein-Uhlenbeck step, half drift, kick. ``"euler"``: the paper's
+        Algorithm 2. The bias of both is of second order in the step size, far smaller for the first, which has none
+        where the density is Gaussian; a step of the second has one drift instead of two.
     resample : bool, default False
         Draw a new momentum for every draw, as the paper's algorithm does. Only sensible with many ``n_steps``.
     model, rng, initial_point, compile_kwargs, blocked
@@ -115,7 +116,8 @@ class OrthogonalSGHMC(ManifoldStep):
     Read as momentum SGD, the learning rate is :math:`\epsilon^2 c` with :math:`c = \mathrm{scale}^2 / n` for an n x p
     matrix and :math:`\mathrm{scale}^2` for numbers, and ``1 - friction`` is the momentum coefficient.
 
-    The statistic ``temperature`` is 2K/d, averaged over the steps of a draw. If its mean after tuning leaves 1 by more
+    The statistic ``temperature`` is 2K/d, averaged over the steps of a draw (times ``1 - friction / 2`` for the paper's
+    scheme, whose momentum is larger by that factor). If its mean after tuning leaves 1 by more
     than a tenth a warning says so: the step is too large (or the noise of the gradients too strong) for these masses.
 
     A chain that diverges stays where it was before: its remaining draws repeat the last good one, marked ``diverging``.
@@ -197,7 +199,7 @@ class OrthogonalSGHMC(ManifoldStep):
             model, values, initial_point, reflect=False, minibatches=True, compile_kwargs=compile_kwargs
         )
         self._metric = variable_masses(model, self._density, scales or {})
-        if len(self._density.batches.index) == 0:
+        if len(self._density.batches.rows) == 0:
             _log.info(
                 "OrthogonalSGHMC: this model has no pm.Minibatch, so its gradients are exact; "
                 "StiefelNUTS or OrthogonalHMC would draw from it without bias."

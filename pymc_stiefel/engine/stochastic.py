@@ -4,13 +4,17 @@ Two schemes, both with one gradient a step. ``EULER`` is Algorithm 2 of Yanush &
 then ``r <- (1 - alpha) r + eps g + noise``. ``SYMMETRIC`` puts an exact Ornstein-Uhlenbeck step between two half drifts
 and gives the kick its place at the end (BAOAB; Leimkuhler & Matthews 2013, doi:10.1063/1.4802990). A kick and the one
 that opens the next step use the same gradient, so that they are made as one.
+
+The first is a symmetric splitting in disguise, and of second order too: with ``r = s R`` and
+``s^2 = 1 / (1 - alpha / 2)``, its second half is half a kick, an exact Ornstein-Uhlenbeck step of ``R`` and half a
+kick, for steps of ``s eps``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numba
@@ -55,9 +59,9 @@ class Work(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Row numbers of minibatches, drawn anew for every gradient: ``index[first:last]`` from 0 to ``upper - 1``."""
+    """Row numbers of minibatches, drawn anew for every gradient: ``rows[first:last]`` from 0 to ``upper - 1``."""
 
-    index: np.ndarray
+    rows: np.ndarray
     bounds: np.ndarray  # (first, last, upper), a row for each group
 
 
@@ -101,7 +105,7 @@ def draw_batches(source, batches):
     for k in range(batches.bounds.shape[0]):
         upper = batches.bounds[k, 2]
         for i in range(batches.bounds[k, 0], batches.bounds[k, 1]):
-            batches.index[i] = np.int64(uniform(source) * upper)
+            batches.rows[i] = np.int64(uniform(source) * upper)
 
 
 @inner
@@ -283,7 +287,6 @@ class StochasticChain:
     warned: bool = False
 
 
-@dataclass
 class StochasticSampler:
     """Draws from a density known by stochastic gradients.
 
@@ -298,18 +301,22 @@ class StochasticSampler:
         Where the density looks for the rows of its data.
     """
 
-    layout: Layout
-    density: int
-    settings: StochasticSettings
-    metric: Metric
-    rng: np.random.Generator
-    extra: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    batches: Batches = field(default_factory=no_batches)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        density: int,
+        settings: StochasticSettings,
+        metric: Metric,
+        rng: np.random.Generator,
+        extra: np.ndarray | None = None,
+        batches: Batches | None = None,
+    ) -> None:
+        self.layout, self.density, self.settings, self.metric, self.rng = layout, density, settings, metric, rng
+        self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
+        self.batches = no_batches() if batches is None else batches
         self.drift = drift_address(CAYLEY)
-        self.work = make_work(self.layout)
-        self.freedom = float(max(degrees_of_freedom(self.layout), 1))
+        self.work = make_work(layout)
+        self.freedom = float(max(degrees_of_freedom(layout), 1))
         self.stats = np.zeros(len(STATISTICS))
         self.last_step_size = math.nan
         self.reset()
@@ -380,6 +387,8 @@ class StochasticSampler:
         if self.settings.scheme == SYMMETRIC:
             # Half of a kick has a quarter of its noise: its middle is colder than the drifts by beta / 2.
             stats[TEMPERATURE] += 0.5 * self.settings.noise_estimate
+        else:
+            stats[TEMPERATURE] *= 1.0 - 0.5 * self.settings.friction  # that of R, see the top of this module
         chain.stopped = bool(stats[DIVERGING])
         if tidy:
             chain.untidy, chain.orthogonality_error = 0, float(stats[ORTHOGONALITY])

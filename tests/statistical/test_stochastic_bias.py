@@ -1,0 +1,56 @@
+"""Rung 9: the bias of the stochastic-gradient schemes shrinks with the step size at the order claimed."""
+
+import numpy as np
+import pytest
+
+from pymc_stiefel.engine.blocks import make_layout
+from pymc_stiefel.engine.stochastic import scaled_metric
+from tests.test_stochastic import diagonal_means, langevin
+
+pytestmark = pytest.mark.statistical
+
+N, SIZES = 5, np.array([8.0, 4.0])
+
+
+def bias(scheme, step_size, draws, metric=None):
+    """Bias of E tr(F'X) and its standard error, at friction 0.5 in units of time."""
+    density, exact = langevin(N, SIZES)
+    friction = 1.0 - np.exp(-0.5 * step_size)
+    n_steps = max(1, round(1.2 / step_size))
+    mean, error, _ = diagonal_means(
+        density, N, 2, draws, 7, metric, step_size=step_size, friction=friction, n_steps=n_steps, scheme=scheme
+    )
+    return float(SIZES @ (mean - exact)), float(np.linalg.norm(SIZES * error))
+
+
+@pytest.fixture(scope="module")
+def draws(full):
+    return 200_000 if full else 50_000
+
+
+def test_paper_scheme_is_of_second_order(draws):
+    (coarse, coarse_error), (fine, fine_error) = bias("euler", 0.8, draws), bias("euler", 0.4, draws)
+    assert coarse < -20 * coarse_error
+    order = np.log2(coarse / fine)
+    spread = np.hypot(coarse_error / coarse, fine_error / fine) / np.log(2)
+    # at 0.8 the next term of the expansion still adds to the second
+    assert 2 - 4 * spread < order < 2.7 + 4 * spread
+
+
+def test_symmetric_scheme_is_of_second_order_or_better(draws):
+    (coarse, coarse_error), (fine, fine_error) = bias("symmetric", 1.2, draws), bias("symmetric", 0.6, draws)
+    assert abs(fine) < abs(coarse) / 4 + 4 * np.hypot(coarse_error / 4, fine_error)
+    euler, euler_error = bias("euler", 0.6, draws)
+    assert abs(coarse) + 4 * coarse_error < abs(euler) - 4 * euler_error  # at twice the step
+
+
+def test_no_bias_is_left_at_small_steps(draws):
+    value, error = bias("symmetric", 0.3, draws)
+    assert abs(value) < 4 * error
+
+
+def test_noise_of_another_law_is_caught(draws):
+    """The control: a projected Gaussian gives the skew part twice its variance, at any step size."""
+    right = scaled_metric(make_layout([(N, 2)], 0), np.ones(1), np.zeros(0))
+    value, error = bias("symmetric", 0.3, draws, right._replace(w=right.w / 2))
+    assert abs(value) > 8 * error
