@@ -343,7 +343,7 @@ def test_starts_outside_the_support():
         u = pst.UnitVector("u", n=3, initval=np.array([0.0, 0.0, 1.0]))
         x = pm.Normal("x", initval=0.0)
         pm.Potential("root", pt.sqrt(pt.abs(x)) * u[0])
-    with pytest.raises(SamplingError, match="gradient .* not finite in x"):
+    with pytest.raises(SamplingError, match=r"gradient .* not finite in x"):
         draw(steep)
 
 
