@@ -22,15 +22,16 @@ from numba import types
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-# Reassociation lets loops vectorise. "nnan" and "ninf" are left out: divergence checks rely on NaN and infinity.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-
 DENSITY_SIGNATURE = types.float64(
     types.CPointer(types.float64), types.CPointer(types.float64), types.CPointer(types.int64)
 )
 
-inner = numba.njit(error_model="numpy", fastmath=FAST, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""Decorator for functions that only compiled code calls. Without wrappers they compile in half the time."""
+inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Decorator for functions that only compiled code calls. Without wrappers they compile in half the time.
+
+No "fastmath" anywhere: with it, rounding would depend on what the compiler inlines where, code fresh from the compiler
+would differ from code read from the cache, and the same seed would give other draws in another process.
+"""
 
 
 def compiled(function=None, **options):

@@ -16,7 +16,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 
 from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, solve
-from pymc_stiefel.engine.compiling import FAST, c_function, inner, view
+from pymc_stiefel.engine.compiling import c_function, inner, view
 
 SPLITTING, CAYLEY, GEODESIC = "splitting", "cayley", "geodesic"
 
@@ -67,7 +67,7 @@ def _geodesic_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters
 @cache
 def _c_drift(kind: str):
     drifts = {SPLITTING: _splitting_drift, CAYLEY: _cayley_drift, GEODESIC: _geodesic_drift}
-    return c_function(drifts[kind], _SIGNATURE, fastmath=FAST)
+    return c_function(drifts[kind], _SIGNATURE)
 
 
 def drift_address(kind: str) -> int:
