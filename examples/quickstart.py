@@ -52,15 +52,17 @@ def main() -> None:
             draws, tune=draws, chains=4, cores=2, random_seed=1, progressbar=False, compute_convergence_checks=False
         )
 
-    # Signs and order of the columns are not identified: align them, the scales along with them.
+    # Signs and order of the columns are not identified: align them, the scales along with them, largest first.
     aligned = pst.align(idata, "U", companions={"scale": "permute"})
+    order = np.argsort(-aligned["scale"].mean(("chain", "draw")).values)
+    aligned = aligned.isel(component=order).assign_coords(component=np.arange(len(order)))
     print(pst.summary(idata, "U", kind="angles").round(3))
     share = aligned["scale"] ** 2 / ((aligned["scale"] ** 2).sum("component"))
     print("scales:", aligned["scale"].mean(("chain", "draw")).values.round(2))
     print("share of the common variance:", share.mean(("chain", "draw")).values.round(2))
     print("divergences:", int(idata["sample_stats"]["diverging"].sum()))
     matplotlib.use("Agg")
-    figure = pst.plot_columns(aligned["U"])
+    figure = pst.plot_columns(aligned["U"], method=None)
     figure.savefig(options.output, dpi=150, bbox_inches="tight")
     print(f"loadings with 90 % intervals: {options.output}")
 

@@ -136,7 +136,8 @@ class PolarPullback(Differentiable):
 
 def polar_numpy(Z: NDArray, special: bool) -> NDArray:
     """``geometry.polar`` or ``geometry.rotation`` of one matrix, short-circuited where there is nothing to do."""
-    gram = Z.T @ Z  # PyMC evaluates this for every draw, where nearly always there is nothing to do
+    with np.errstate(invalid="ignore", over="ignore"):
+        gram = Z.T @ Z  # PyMC evaluates this for every draw, where nearly always there is nothing to do
     gram.flat[:: len(gram) + 1] -= 1.0
     if np.abs(gram).max() < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
         return Z.copy()

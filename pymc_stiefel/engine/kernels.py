@@ -6,29 +6,25 @@ import numpy as np
 
 from pymc_stiefel.engine.adaptation import accumulate
 from pymc_stiefel.engine.blocks import copy_point, reorthonormalise, velocity_into
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.compiling import compiled, inner
 from pymc_stiefel.engine.integrator import draw_momentum, evaluate, leapfrog
 from pymc_stiefel.engine.table import unpack
 from pymc_stiefel.engine.trajectory import ENERGY, LOGP, ORTHOGONALITY, no_u_turn, reflect, static
 
 
-@compiled
-def transition(table, density, extra, source, drift, eps, n_steps, max_treedepth, fresh, learn, stats):
-    """One draw.
-
-    ``n_steps`` = 0 asks for a no-U-turn trajectory, ``fresh`` for the density to be evaluated again, ``learn`` for the
-    draw to be added to the moments.
-    """
-    layout, metric, state, work, moments = unpack(table)
+@inner
+def begin(density, extra, source, layout, metric, state, work, fresh, stats):
+    """A fresh momentum; the density is evaluated again if ``fresh``."""
     for k in range(stats.size):
         stats[k] = 0.0
     if fresh:
         evaluate(density, extra, layout, work.blas, state)
     draw_momentum(source, layout, work.blas, metric, state, work.scratch)
-    if n_steps > 0:
-        static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats)
-    else:
-        no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats)
+
+
+@inner
+def finish(density, extra, source, layout, state, work, moments, learn, stats):
+    """Reflection, orthonormal again; the draw is added to the moments if ``learn``."""
     kinetic = stats[ENERGY] + state.value[0]
     reflect(density, extra, source, layout, work, state, stats)
     stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
@@ -36,6 +32,24 @@ def transition(table, density, extra, source, drift, eps, n_steps, max_treedepth
     stats[ENERGY] = kinetic - state.value[0]
     if learn:
         accumulate(layout, state, moments)
+
+
+@compiled
+def no_u_turn_draw(table, density, extra, source, drift, eps, max_treedepth, fresh, learn, stats):
+    """One draw with a trajectory that ends at a U-turn."""
+    layout, metric, state, work, moments = unpack(table)
+    begin(density, extra, source, layout, metric, state, work, fresh, stats)
+    no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats)
+    finish(density, extra, source, layout, state, work, moments, learn, stats)
+
+
+@compiled
+def static_draw(table, density, extra, source, drift, eps, n_steps, fresh, learn, stats):
+    """One draw with a trajectory of ``n_steps`` leapfrogs."""
+    layout, metric, state, work, moments = unpack(table)
+    begin(density, extra, source, layout, metric, state, work, fresh, stats)
+    static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats)
+    finish(density, extra, source, layout, state, work, moments, learn, stats)
 
 
 @compiled

@@ -23,7 +23,7 @@ from pymc_stiefel.engine.adaptation import (
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address
-from pymc_stiefel.engine.kernels import first_step_size, transition
+from pymc_stiefel.engine.kernels import first_step_size, no_u_turn_draw, static_draw
 from pymc_stiefel.engine.table import make_table
 from pymc_stiefel.engine.trajectory import ACCEPT, STATISTICS, make_workspace
 
@@ -90,6 +90,7 @@ class Sampler:
         self.layout, self.density, self.settings, self.rng = layout, density, settings, rng
         self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
         self.drift = drift_address(settings.drift)
+        self._kernel = no_u_turn_draw if self.is_dynamic else static_draw
         self.work = make_workspace(layout, settings.max_treedepth if self.is_dynamic else 0)
         self.stats = np.zeros(len(STATISTICS))
         self.last_step_size = math.nan
@@ -98,7 +99,7 @@ class Sampler:
     def compile(self) -> None:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
         arguments = tuple(map(numba.typeof, self._arguments()))
-        transition.compile((*arguments, *map(numba.typeof, (0.5, 0, 10, True, True, self.stats))))
+        self._kernel.compile((*arguments, *map(numba.typeof, (0.5, 10, True, True, self.stats))))
         first_step_size.compile((*arguments, *map(numba.typeof, (0.5, True))))
 
     @property
@@ -165,25 +166,24 @@ class Sampler:
             self._start()
             fresh = True
         eps = self.last_step_size = self.step_size
-        max_treedepth = settings.max_treedepth
-        if chain.tune and chain.draws < EARLY_DRAWS:
-            max_treedepth = min(max_treedepth, EARLY_TREEDEPTH)
-        learn = chain.tune and settings.adapt_metric
-        transition(*self._arguments(), eps, self._n_steps(eps), max_treedepth, fresh, learn, self.stats)
+        length = self._max_treedepth() if self.is_dynamic else self._n_steps(eps)
+        self._kernel(*self._arguments(), eps, length, fresh, chain.tune and settings.adapt_metric, self.stats)
         if chain.tune:
             self._learn()
         chain.draws += 1
         return chain.state.q
 
+    def _max_treedepth(self) -> int:
+        chain, most = self.chain, self.settings.max_treedepth
+        return min(most, EARLY_TREEDEPTH) if chain.tune and chain.draws < EARLY_DRAWS else most
+
     def _n_steps(self, eps: float) -> int:
-        """Leapfrogs of the next trajectory, 0 for one that ends at a U-turn."""
+        """Leapfrogs of the next trajectory of fixed length."""
         settings = self.settings
         if settings.n_steps is not None:
             length = float(settings.n_steps)
-        elif settings.path_length is not None:
-            length = min(settings.path_length / eps, 2.0**settings.max_treedepth)
         else:
-            return 0
+            length = min((settings.path_length or 0.0) / eps, 2.0**settings.max_treedepth)
         if settings.jitter:
             length *= 1.0 + settings.jitter * (2.0 * self._rng.random() - 1.0)
         return max(1, round(length))
