@@ -48,7 +48,13 @@ def leapfrog_table(record: dict) -> list[str]:
     return lines
 
 
+def startup_table(record: dict) -> list[str]:
+    lines = ["| | cold, s | warm, s |", "|---|---|---|"]
+    return lines + [f"| {name} | {row['cold']:.1f} | {row['warm']:.1f} |" for name, row in record.items()]
+
+
 def main() -> None:
+    startup = json.loads((HERE / "startup.json").read_text())
     ppca = json.loads((HERE / "ppca.json").read_text())
     leapfrog = json.loads((HERE / "leapfrog.json").read_text())
     versions = ", ".join(f"{name} {number}" for name, number in ppca["versions"].items())
@@ -73,6 +79,14 @@ def main() -> None:
         "",
         "In the last problem the weakest component is close to the noise: its scale makes rare excursions towards",
         "zero, where its column is free to turn, and the effective sizes of all samplers vary accordingly.",
+        "",
+        "## Time to the first draw",
+        "",
+        "On the first problem, in a process of its own, from the model to the first draw (nutpie: to the compiled",
+        "density). Cold means that nothing was in any cache: for StiefelNUTS that includes compiling the engine, which",
+        "happens once after installation. Made by `python benchmarks/startup.py`.",
+        "",
+        *startup_table(startup),
         "",
         "## Cost of a leapfrog",
         "",

@@ -17,10 +17,16 @@ from pymc_stiefel.engine.blocks import Layout, Metric, Point
 from pymc_stiefel.engine.compiling import inner, pointer
 from pymc_stiefel.engine.trajectory import Subtrees, Workspace
 
+ENTRIES = 55
+"""Rows that ``unpack`` reads, by number: in the order in which ``make_table`` flattens the named tuples."""
+
 
 def make_table(layout: Layout, metric: Metric, state: Point, work: Workspace, moments: Moments) -> np.ndarray:
     """The table, int64 of shape (entries, 3). The arrays have to outlive it."""
-    return np.array([_row(entry) for entry in _flat((layout, metric, state, work, moments))], dtype=np.int64)
+    rows = [_row(entry) for entry in _flat((layout, metric, state, work, moments))]
+    if len(rows) != ENTRIES:
+        raise ValueError(f"the table has {len(rows)} entries and unpack reads {ENTRIES}: bring them together")
+    return np.array(rows, dtype=np.int64)
 
 
 def _flat(entry: Any):
