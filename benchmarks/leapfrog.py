@@ -77,7 +77,7 @@ def main() -> None:
     for n, p in shapes:
         density = flat_density(n * p)
         q = geometry.polar(np.random.default_rng(0).standard_normal((n, p))).T.ravel()
-        repetitions = 5 if options.quick else (200 if n * p < 5000 else 10)
+        repetitions = 5 if options.quick else (200 if n * p < 5000 else 3)
         row = {"n": n, "p": p} | {
             drift: seconds_per_leapfrog(make_sampler(make_layout([(n, p)], 0), density.address, drift), q, repetitions)
             for drift in DRIFTS
