@@ -2,7 +2,7 @@
 
 Same model, priors, chains and draws, one thread each. Effective sample sizes are bulk ESS of identified quantities
 (entries of U with the sign of each column aligned, ordered scales, noise). Times include warm-up and leave compilation
-out. Posteriors have to agree before any speed is printed. Results go to ``benchmarks/ppca.json``.
+out. Every speed is printed with the largest |z| between its posterior means and those of StiefelNUTS. Results go to ``benchmarks/ppca.json``.
 """
 
 from __future__ import annotations
@@ -126,8 +126,7 @@ def disagreement(one: np.ndarray, two: np.ndarray) -> float:
     def error(x):
         return az.mcse(az.convert_to_dataset({"x": x}), method="mean")["x"].values
 
-    sign = np.sign(np.sum(one.mean((0, 1)) * two.mean((0, 1))))
-    gap = one.mean((0, 1)) - (two.mean((0, 1)) if sign else 0)
+    gap = one.mean((0, 1)) - two.mean((0, 1))
     return float(np.abs(gap / np.hypot(error(one), error(two))).max())
 
 
