@@ -2,7 +2,8 @@
 
 Same model, priors, chains and draws, one thread each. Effective sample sizes are bulk ESS of identified quantities
 (entries of U with the sign of each column aligned, ordered scales, noise). Times include warm-up and leave compilation
-out. Every speed is printed with the largest |z| between its posterior means and those of StiefelNUTS. Results go to ``benchmarks/ppca.json``.
+out. Every speed is printed with the largest |z| between its posterior means and those of StiefelNUTS. Results go to
+``benchmarks/ppca.json``.
 """
 
 from __future__ import annotations
