@@ -1,0 +1,76 @@
+"""What the examples share: their options, and the record that docs/reproduction.py turns into a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+_started = time.perf_counter()
+
+
+def options_of(doc: str, output: str, *, data: str | None = None) -> argparse.ArgumentParser:
+    """The options that all examples have; ``data`` is the help of ``--data``, for those that read some."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a short run, for a test")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, default=Path(output), help="where to save the picture")
+    parser.add_argument("--record", type=Path, help="a folder whose results/ and images/ get a record of this run")
+    if data is not None:
+        parser.add_argument("--data", type=Path, help=data)
+    return parser
+
+
+def row(quantity: str, ours: Any, paper: Any = "", note: str = "") -> dict[str, str]:
+    """One line of the table: a number of ours beside the paper's."""
+    return {"quantity": quantity, "ours": str(ours), "paper": str(paper), "note": note}
+
+
+def finish(
+    options: argparse.Namespace,
+    figure: Figure,
+    *,
+    title: str,
+    data: str,
+    rows: list[dict],
+    remarks: list[str],
+) -> None:
+    """Print the table, save the picture and, if asked to, the record."""
+    for line in rows:
+        beside = f"   paper: {line['paper']}" if line["paper"] else ""
+        print(f"{line['quantity']}: {line['ours']}{beside}" + (f"   ({line['note']})" if line["note"] else ""))
+    figure.savefig(options.output, dpi=150, bbox_inches="tight")
+    print(f"picture: {options.output}")
+    if options.record is None:
+        return
+    name = Path(sys.argv[0]).stem
+    picture = options.record / "images" / f"{name}.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=110, bbox_inches="tight")
+    record = {
+        "title": title,
+        "command": _command(options),
+        "seeds": [options.seed],
+        "wall_seconds": round(time.perf_counter() - _started, 1),
+        "data": data,
+        "rows": rows,
+        "pictures": [f"docs/images/{name}.png"],
+        "remarks": remarks,
+    }
+    results = options.record / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def _command(options: argparse.Namespace) -> str:
+    """The command of this run, with a data folder by its name alone: where it lies is nobody else's business."""
+    words = ["python", f"examples/{Path(sys.argv[0]).name}", "--seed", str(options.seed)]
+    words += ["--quick"] if options.quick else []
+    words += ["--data", Path(options.data).name] if getattr(options, "data", None) else []
+    return shlex.join([*words, "--record", "docs"])
