@@ -32,7 +32,17 @@ N_WORST = 20
 
 
 def orthogonality_error(data: Any, var: str | None = None, *, group: str = "posterior") -> xr.DataArray:
-    """Largest entry of ``|X'X - I|`` in each draw, dims ``(chain, draw, *batch)``.
+    """Largest entry of ``|X'X - I|`` in each draw.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`; they need not be orthonormal.
+
+    Returns
+    -------
+    DataArray
+        Dims ``(chain, draw, *batch)``.
 
     Examples
     --------
@@ -47,7 +57,7 @@ def orthogonality_error(data: Any, var: str | None = None, *, group: str = "post
 
 
 def mean(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: str = "posterior") -> xr.DataArray:
-    r"""The mean of the draws as an orthonormal matrix, dims ``(*batch, n, p)``.
+    r"""The mean of the draws as an orthonormal matrix.
 
     Parameters
     ----------
@@ -58,6 +68,11 @@ def mean(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: s
         - ``"frechet"``: :math:`\arg\min_M E\,d(X, M)^2` with the geodesic distance of the canonical metric;
         - ``"subspace"``: the leading ``p`` eigenvectors of the average projector :math:`E\,XX'`. It needs no
           alignment; columns come in the order of their eigenvalues, with their largest entry positive.
+
+    Returns
+    -------
+    DataArray
+        Dims ``(*batch, n, p)``.
 
     References
     ----------
@@ -78,12 +93,24 @@ def mean(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: s
 
 
 def dispersion(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: str = "posterior") -> xr.DataArray:
-    r"""Spread of the draws about their :func:`mean` of the same kind, dims ``(*batch,)``.
+    r"""Spread of the draws about their mean of the same kind.
 
-    ``"extrinsic"``: :math:`E|X - M|^2 / 2p`, between 0 and 1;
-    ``"frechet"``: the mean squared geodesic distance;
-    ``"subspace"``: the mean of :math:`\sin^2` of the principal angles, between 0 and :math:`1 - p/n`, which is the
-    value for uniform draws.
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`. Align them first if columns are not identified.
+    kind : {"extrinsic", "frechet", "subspace"}
+        That of :func:`~pymc_stiefel.mean`.
+
+        - ``"extrinsic"``: :math:`E|X - M|^2 / 2p`, between 0 and 1;
+        - ``"frechet"``: the mean squared geodesic distance of the canonical metric;
+        - ``"subspace"``: the mean of :math:`\sin^2` of the principal angles, between 0 and :math:`1 - p/n`, which is
+          the value for uniform draws.
+
+    Returns
+    -------
+    DataArray
+        Dims ``(*batch,)``.
 
     Examples
     --------
@@ -224,9 +251,19 @@ def _matrix(reference: Any, n: int) -> Array:
 def invariants(
     data: Any, var: str | None = None, *, kind: str | None = None, method: str = "permutation", group: str = "posterior"
 ) -> xr.DataArray:
-    """Scalar quantities for diagnostics, dims ``(chain, draw, quantity)`` with their names as coordinate.
+    """Scalar quantities that the posterior identifies, draw by draw, for diagnostics.
 
-    ``kind`` and ``method`` are those of :func:`summary`, which is the table of these quantities.
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    kind, method
+        Those of :func:`~pymc_stiefel.summary`, which is the table of these quantities; one kind only.
+
+    Returns
+    -------
+    DataArray
+        Dims ``(chain, draw, quantity)``, with the names of the quantities as coordinate.
 
     Examples
     --------

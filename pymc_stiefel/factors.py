@@ -169,8 +169,25 @@ def orthogonal_columns(
 ) -> TensorVariable:
     r"""An n x p matrix with orthogonal columns of free length, :math:`X = Q\,\mathrm{diag}(d)`.
 
-    ``Q`` (``{name}_Q``) is uniform on St(n, p), the lengths ``d`` (``{name}_d``) are independent draws of ``scales``,
-    a positive scalar such as ``pm.HalfNormal.dist(1)``, in descending order if ``ordered``.
+    ``Q`` is uniform on St(n, p), the lengths ``d`` are independent and positive.
+
+    Parameters
+    ----------
+    name : str
+        Name of ``X``; the parts are ``{name}_Q`` and ``{name}_d``.
+    n, p : int
+        Rows and columns, ``n >= p``.
+    scales : distribution
+        Law of one length: a positive scalar such as ``pm.HalfNormal.dist(1)``.
+    ordered : bool
+        Whether the lengths come in descending order.
+    dims : pair of str, optional
+        Dims of ``X``; default ``{name}_row`` and ``{name}_column``.
+
+    Returns
+    -------
+    TensorVariable
+        ``X``, shape (n, p).
 
     Examples
     --------
@@ -194,10 +211,25 @@ def orthogonal_columns(
 def orthogonal_dense(
     name: str, n_in: int, n_out: int, *, gain: Any = 1.0, dims: Sequence[str] | None = None
 ) -> TensorVariable:
-    r"""Weights (n_in, n_out) of a dense layer ``x @ W``, with orthonormal columns or, if ``n_out > n_in``, rows.
+    r"""Weights of a dense layer ``x @ W``, with orthonormal columns or, if ``n_out > n_in``, rows.
 
     Both are multiplied by ``gain``. Lengths are kept where they can be: :math:`|xW| = g|x|` if ``n_out >= n_in``.
-    The uniform part is ``{name}_Q``, of shape (max, min).
+
+    Parameters
+    ----------
+    name : str
+        Name of ``W``; its uniform part is ``{name}_Q``, of shape (max, min).
+    n_in, n_out : int
+        Inputs and outputs of the layer.
+    gain : float or variable
+        :math:`g`, the length of the columns or rows.
+    dims : pair of str, optional
+        Dims of ``W``; default ``{name}_in`` and ``{name}_out``.
+
+    Returns
+    -------
+    TensorVariable
+        ``W``, shape (n_in, n_out).
 
     References
     ----------
@@ -228,10 +260,28 @@ def orthogonal_conv(
     gain: Any = 1.0,
     dims: Sequence[str] | None = None,
 ) -> TensorVariable:
-    """Convolution kernel (out, in, *kernel_size), orthogonal as the matrix ``out x (in * width * height)``.
+    """Convolution kernel, orthogonal as the matrix ``out x (in * width * height)``.
 
     Filters are orthonormal if there are at most ``in * width * height`` of them, otherwise the columns of that matrix
-    are. The uniform part is ``{name}_Q``, of shape (max, min). ``kernel_size`` is one number for a square kernel.
+    are. Both are multiplied by ``gain``.
+
+    Parameters
+    ----------
+    name : str
+        Name of the kernel; its uniform part is ``{name}_Q``, of shape (max, min).
+    out_channels, in_channels : int
+        Number of filters and of channels that each of them reads.
+    kernel_size : int or sequence of int
+        One number is a square kernel.
+    gain : float or variable
+        Length of the filters.
+    dims : sequence of str, optional
+        Dims of the kernel.
+
+    Returns
+    -------
+    TensorVariable
+        Shape ``(out_channels, in_channels, *kernel_size)``.
 
     Examples
     --------

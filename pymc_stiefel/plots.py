@@ -59,8 +59,22 @@ def plot_columns(
     """Median and central interval of every entry, one panel for each column.
 
     Up to 40 features are listed by name; more run along the x axis, where entries whose ``prob`` interval excludes
-    zero are coloured and the largest few carry their name. ``method`` is that of :func:`~pymc_stiefel.align`
-    (None: draws as they are).
+    zero are coloured and the largest few carry their name.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    method : str or None
+        That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
+    prob : float
+        Probability of the outer interval.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
 
     Examples
     --------
@@ -114,6 +128,21 @@ def plot_loadings(
     ax: Any = None,
 ) -> Figure:
     """Heat maps of the posterior median (cells whose ``prob`` interval covers zero are faded) and of the sd.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    method : str or None
+        That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
+    prob : float
+        Probability of the outer interval.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
 
     Examples
     --------
@@ -169,8 +198,20 @@ def plot_subspace(
     """Density of the principal angles: how well the column space is known.
 
     Pooled draws are filled, thin lines are single chains, and dashed lines show what uniform draws would give. With
-    more than four angles, the smallest, the middle and the largest are shown. ``to`` is that of
-    :func:`~pymc_stiefel.principal_angles` ("mean", "draws" or a matrix).
+    more than four angles, the smallest, the middle and the largest are shown.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    to : "mean", "draws" or array
+        That of :func:`~pymc_stiefel.principal_angles`.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
 
     Examples
     --------
@@ -219,9 +260,24 @@ def plot_sphere(
     group: str = "posterior",
     ax: Any = None,
 ) -> Figure:
-    """Columns as points on the circle (n = 2) or on the sphere (n = 3), draws as they are unless ``method`` says so.
+    """Columns as points on the circle (n = 2) or on the sphere (n = 3); what lies behind the sphere is pale.
 
-    The sphere is seen from ``view`` (elevation, azimuth in degrees); what lies behind is pale.
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    method : str or None
+        That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
+    view : (float, float)
+        Elevation and azimuth of the eye, degrees.
+    max_draws : int
+        More are thinned.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
 
     Examples
     --------
@@ -275,6 +331,21 @@ def plot_alignment(
 
     Aligned draws gather in one cloud per column: at (1, 0), (0, 1) and the origin if they are well identified.
 
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    method : str
+        That of :func:`~pymc_stiefel.align`.
+    max_draws : int
+        More are thinned.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
+
     Examples
     --------
     >>> import numpy as np, pymc_stiefel as pst
@@ -323,8 +394,25 @@ def plot_invariants(
 ) -> Figure:
     """Traces and rank plots of identified quantities, those with the largest R-hat first.
 
-    ``kind`` is that of :func:`~pymc_stiefel.summary`; the default is ``"angles"`` (``"aligned"`` if n = p). In the
-    rank plot each line is the share of one chain in each bin of pooled ranks: flat and together when chains agree.
+    In the rank plot each line is the share of one chain in each bin of pooled ranks: flat and together when chains
+    agree.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    kind : str, optional
+        That of :func:`~pymc_stiefel.summary`; default ``"angles"``, or ``"aligned"`` if n = p.
+    method : str
+        That of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
+    max_rows : int
+        How many quantities are shown.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
 
     Examples
     --------
@@ -370,8 +458,24 @@ def plot_invariants(
 def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
     """Marginal energy and its changes between draws; far apart they mean heavy tails, slowly explored.
 
-    The legend has E-BFMI of the worst chain; below 0.3 the sampler had trouble (Betancourt 2016,
-    doi:10.48550/arXiv.1604.00695).
+    The legend has E-BFMI of the worst chain; below 0.3 the sampler had trouble.
+
+    Parameters
+    ----------
+    data : Dataset, InferenceData or DataTree
+        With the statistic ``energy``.
+    group : str
+        Group of an ``InferenceData`` or ``DataTree``.
+    ax : Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    Figure
+
+    References
+    ----------
+    Betancourt (2016), doi:10.48550/arXiv.1604.00695.
 
     Examples
     --------
