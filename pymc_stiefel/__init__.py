@@ -2,7 +2,8 @@
 
 from pymc_stiefel import geometry, transforms
 from pymc_stiefel.alignment import align
-from pymc_stiefel.analysis import dispersion, invariants, mean, orthogonality_error, principal_angles, summary
+from pymc_stiefel.analysis import dispersion, mean, orthogonality_error, principal_angles
+from pymc_stiefel.diagnostic_plots import plot_energy, plot_invariants, plot_subspace
 from pymc_stiefel.distributions import (
     MatrixAngularCentralGaussian,
     MatrixBingham,
@@ -15,17 +16,10 @@ from pymc_stiefel.distributions import (
 )
 from pymc_stiefel.factors import eigen_spd, low_rank, orthogonal_columns, orthogonal_conv, orthogonal_dense
 from pymc_stiefel.optimize import Optimum, find_MAP, minimize_stochastic
-from pymc_stiefel.plots import (
-    plot_alignment,
-    plot_columns,
-    plot_energy,
-    plot_invariants,
-    plot_loadings,
-    plot_sphere,
-    plot_subspace,
-)
+from pymc_stiefel.plots import plot_alignment, plot_columns, plot_loadings, plot_sphere
 from pymc_stiefel.step_methods import GeodesicHMC, OrthogonalHMC, StiefelNUTS
 from pymc_stiefel.stochastic_steps import OrthogonalSGHMC, PolynomialDecay
+from pymc_stiefel.summaries import invariants, summary
 
 __all__ = [
     "GeodesicHMC",
