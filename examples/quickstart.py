@@ -53,9 +53,7 @@ def main() -> None:
         )
 
     # Signs and order of the columns are not identified: align them, the scales along with them, largest first.
-    aligned = pst.align(idata, "U", companions={"scale": "permute"})
-    order = np.argsort(-aligned["scale"].mean(("chain", "draw")).values)
-    aligned = aligned.isel(component=order).assign_coords(component=np.arange(len(order)))
+    aligned = pst.align(idata, "U", order_by="scale")
     print(pst.summary(idata, "U", kind="angles").round(3))
     share = aligned["scale"] ** 2 / ((aligned["scale"] ** 2).sum("component"))
     print("scales:", aligned["scale"].mean(("chain", "draw")).values.round(2))

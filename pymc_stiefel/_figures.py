@@ -106,7 +106,7 @@ def aligned(data: Any, var: str | None, method: str | None, group: str) -> xr.Da
     draws = one_matrix(matrix_draws(data, var, group=group, orthonormal=orthonormal))
     if method is None:
         return draws
-    aligned = align(squeeze(draws), method=method)
+    aligned = align(draws, method=method)
     assert isinstance(aligned, xr.DataArray)
     return aligned.expand_dims(VECTOR_DIM, axis=-1) if VECTOR_DIM in draws.dims else aligned
 
@@ -117,10 +117,6 @@ def one_matrix(draws: xr.DataArray) -> xr.DataArray:
             f"{draws.name!r} is a batch with dims {tuple(map(str, draws.dims[2:-2]))}: choose one with .isel(...)"
         )
     return draws
-
-
-def squeeze(draws: xr.DataArray) -> xr.DataArray:
-    return draws.isel({VECTOR_DIM: 0}, drop=True) if VECTOR_DIM in draws.dims else draws
 
 
 def named(draws: xr.DataArray, axis: int) -> bool:

@@ -11,6 +11,7 @@ by turns in ``R`` and ``M`` (generalised Procrustes); each turn is exact, and th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +20,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_stiefel import geometry
-from pymc_stiefel.posterior import VECTOR_DIM, flat, like_draws, matrix_draws, variable_of
+from pymc_stiefel._companions import descending, move_companion, rotation_array
+from pymc_stiefel.posterior import flat, like_draws, matrix_draws, matrix_like, variable_of
 
 __all__ = ["align"]
 
@@ -27,7 +29,6 @@ Array = NDArray[np.float64]
 METHODS = ("sign", "permutation", "rotation", "varimax")
 N_PIVOTS = 8
 MAX_ROUNDS = 100
-ALIGNED_DIM = "_aligned"
 
 
 def align(
@@ -37,6 +38,8 @@ def align(
     method: str = "permutation",
     reference: Any = None,
     companions: Mapping[str, str | tuple[str, ...]] | None = None,
+    order_by: str | None = None,
+    vectors: bool = False,
     group: str = "posterior",
     orthonormal: bool | None = None,
 ) -> xr.DataArray | xr.Dataset:
@@ -65,6 +68,12 @@ def align(
         ``"rotate"``: signs, order and rotation apply (scores, the other factor of a low-rank matrix);
         ``"permute"``: only the order does (scales, variances). ``dim`` says which dimensions index the columns of
         ``var``; it may be left out if one has the same name as in ``var``, or if only one has the right length.
+    order_by : str, optional
+        Put the columns in the order of this variable's posterior mean, largest first: a scale, a variance. It is a
+        companion by ``"permute"`` unless ``companions`` has it. Labels stay: they name the places.
+    vectors : bool
+        The variable holds unit vectors: its last dimension is ``n``, all others are a batch. Not needed for a single
+        vector, with one dimension besides ``chain`` and ``draw``.
     group : str
         Group of an ``InferenceData`` or ``DataTree``.
     orthonormal : bool, optional
@@ -73,7 +82,8 @@ def align(
     Returns
     -------
     DataArray
-        The aligned draws with dims and coords kept; with ``companions``, a Dataset of ``var`` and all of them.
+        The aligned draws with dims and coords kept; with ``companions`` or ``order_by``, a Dataset of ``var`` and all
+        of them.
 
     Notes
     -----
@@ -94,22 +104,29 @@ def align(
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if orthonormal is None:
         orthonormal = method != "varimax"
-    draws = matrix_draws(data, var, group=group, orthonormal=orthonormal)
+    draws = matrix_draws(data, var, group=group, orthonormal=orthonormal, vectors=vectors)
     X = flat(draws)
-    targets = _references(reference, draws, len(X))
+    targets = _references(reference, draws)
     R = np.stack([alignment(x, method, target) for x, target in zip(X, targets, strict=True)])
+    companions = dict(companions or {})
+    if order_by is not None:
+        if reference is not None:
+            raise ValueError(f"order_by={order_by!r} and reference both fix the order of the columns: choose one")
+        companions.setdefault(order_by, "permute")
+    if companions and isinstance(data, np.ndarray | list | tuple | xr.DataArray):
+        raise TypeError(
+            f"companions are looked up by name: need a Dataset, InferenceData or DataTree, got {type(data).__name__}"
+        )
+    others = {name: variable_of(data, name, group) for name in companions}
+    if order_by is not None:
+        levels = move_companion(others[order_by], companions[order_by], rotation_array(R, draws), method)
+        R = np.take_along_axis(R, descending(levels, draws)[:, None, None, :], axis=-1)
     aligned = like_draws(X @ R, draws)
     if not companions:
         return aligned
-    if isinstance(data, np.ndarray | list | tuple | xr.DataArray):
-        raise TypeError(
-            f"companions are looked up by name: need a Dataset, InferenceData or DataTree, got {type(data)}"
-        )
-    rotation = _rotation_array(R, draws)
-    moved = {str(draws.name): aligned}
-    for name, how in companions.items():
-        moved[name] = _move_companion(variable_of(data, name, group), how, rotation, method)
-    return xr.Dataset(moved)
+    rotation = rotation_array(R, draws)
+    moved = {name: move_companion(others[name], how, rotation, method) for name, how in companions.items()}
+    return xr.Dataset({str(draws.name): aligned} | moved)
 
 
 def alignment(X: Array, method: str, target: Array | None = None) -> Array:
@@ -248,67 +265,12 @@ def varimax(X: Array, *, tolerance: float = 1e-6, max_sweeps: int = 50) -> Array
     return R
 
 
-# ---------------------------------------------------------------- references and companions
-
-
-def _references(reference: Any, draws: xr.DataArray, n_batch: int) -> list[Array | None]:
+def _references(reference: Any, draws: xr.DataArray) -> list[Array | None]:
+    shape = draws.shape[2:]
+    n_batch = math.prod(shape[:-2])
     if reference is None:
         return [None] * n_batch
-    if isinstance(reference, xr.DataArray):
-        order = [dim for dim in draws.dims if dim in reference.dims]
-        reference = reference.transpose(*order) if len(order) == reference.ndim else reference
-    M = np.asarray(reference, dtype=float)
-    shape = draws.shape[2:]
-    M = M[..., None] if draws.dims[-1] == VECTOR_DIM and M.shape == shape[:-1] else M
+    M = matrix_like(reference, draws)
     if M.shape[-2:] != shape[-2:]:
         raise ValueError(f"reference must have shape {shape[-2:]} like {draws.name!r}, got {np.shape(reference)}")
     return list(np.broadcast_to(M, shape).reshape(n_batch, *shape[-2:]))
-
-
-def _rotation_array(R: Array, draws: xr.DataArray) -> xr.DataArray:
-    """``R`` with named dims: those of ``draws`` without its rows, and ``ALIGNED_DIM`` last."""
-    kept = draws.isel({draws.dims[-2]: 0}, drop=True)
-    shape = (*kept.shape, R.shape[-1])
-    coords = {dim: kept.coords[dim] for dim in kept.dims if dim in kept.coords}
-    return xr.DataArray(np.moveaxis(R, 0, 1).reshape(shape), dims=(*kept.dims, ALIGNED_DIM), coords=coords)
-
-
-def _move_companion(
-    companion: xr.DataArray, how: str | tuple[str, ...], rotation: xr.DataArray, method: str
-) -> xr.DataArray:
-    kind, *dims = (how,) if isinstance(how, str) else how
-    if kind not in ("rotate", "permute"):
-        raise ValueError(f"companion {companion.name!r}: say 'rotate' or 'permute', got {kind!r}")
-    if kind == "permute":
-        if method in ("rotation", "varimax"):
-            raise ValueError(
-                f"companion {companion.name!r} cannot be permuted: method={method!r} mixes columns, so separate "
-                f"scales have no counterpart; align loadings that contain them, or use method='permutation'"
-            )
-        rotation = abs(rotation)
-    column = str(rotation.dims[-2])
-    rotation = rotation.drop_vars(column, errors="ignore")  # labels may differ, only the place counts
-    for dim in dims or [_column_dim(companion, column, rotation.sizes[column])]:
-        if dim not in companion.dims or companion.sizes[dim] != rotation.sizes[column]:
-            raise ValueError(
-                f"companion {companion.name!r} has sizes {dict(companion.sizes)}: need a dimension {dim!r} of length "
-                f"{rotation.sizes[column]}"
-            )
-        labels = companion.coords.get(dim)
-        operand = companion.drop_vars(dim, errors="ignore").rename({dim: column})
-        turned = xr.dot(operand, rotation, dim=column).rename({ALIGNED_DIM: dim})
-        turned = turned if labels is None else turned.assign_coords({dim: labels})
-        companion = turned.transpose(*companion.dims).rename(companion.name)
-    return companion
-
-
-def _column_dim(companion: xr.DataArray, column: str, p: int) -> str:
-    if column in companion.dims:
-        return column
-    fitting = [dim for dim in companion.dims[2:] if companion.sizes[dim] == p]
-    if len(fitting) == 1:
-        return str(fitting[0])
-    raise ValueError(
-        f"companion {companion.name!r} with sizes {dict(companion.sizes)} has {len(fitting)} dimensions of length {p}: "
-        f"say which belongs to the columns, as in {{{companion.name!r}: ('rotate', dim)}}"
-    )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pymc_stiefel import geometry
 from pymc_stiefel.frechet import frechet_mean
-from pymc_stiefel.posterior import flat, like_draws, matrix_draws
+from pymc_stiefel.posterior import flat, like_draws, matrix_draws, matrix_like
 
 __all__ = ["dispersion", "mean", "orthogonality_error", "principal_angles"]
 
@@ -18,12 +18,14 @@ Array = NDArray[np.float64]
 MEANS = ("extrinsic", "frechet", "subspace")
 
 
-def orthogonality_error(data: Any, var: str | None = None, *, group: str = "posterior") -> xr.DataArray:
+def orthogonality_error(
+    data: Any, var: str | None = None, *, vectors: bool = False, group: str = "posterior"
+) -> xr.DataArray:
     """Largest entry of ``|X'X - I|`` in each draw.
 
     Parameters
     ----------
-    data, var, group
+    data, var, vectors, group
         Draws, see :func:`~pymc_stiefel.align`; they need not be orthonormal.
 
     Returns
@@ -37,18 +39,20 @@ def orthogonality_error(data: Any, var: str | None = None, *, group: str = "post
     >>> float(pst.orthogonality_error(np.ones((1, 2, 3, 1))).max())
     2.0
     """
-    draws = matrix_draws(data, var, group=group, orthonormal=False)
+    draws = matrix_draws(data, var, group=group, orthonormal=False, vectors=vectors)
     return draws.isel({draws.dims[-1]: 0, draws.dims[-2]: 0}, drop=True).copy(
         data=geometry.orthogonality_error(np.asarray(draws.values, dtype=float))
     )
 
 
-def mean(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: str = "posterior") -> xr.DataArray:
+def mean(
+    data: Any, var: str | None = None, *, kind: str = "extrinsic", vectors: bool = False, group: str = "posterior"
+) -> xr.DataArray:
     r"""The mean of the draws as an orthonormal matrix.
 
     Parameters
     ----------
-    data, var, group
+    data, var, vectors, group
         Draws, see :func:`~pymc_stiefel.align`. Align them first if columns are not identified.
     kind : {"extrinsic", "frechet", "subspace"}
         - ``"extrinsic"``: the polar factor of the average, :math:`\arg\min_M E|X - M|^2`;
@@ -72,19 +76,21 @@ def mean(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: s
     >>> pst.mean(draws, kind="subspace").values.ravel().round(6)
     array([1., 0., 0.])
     """
-    draws = matrix_draws(data, var, group=group)
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
     X = flat(draws)
     _check_mean(kind)
     compute = {"extrinsic": _extrinsic_mean, "frechet": lambda x: frechet_mean(x)[0], "subspace": _subspace_mean}[kind]
     return like_draws(np.stack([compute(x) for x in X]), draws, sampled=False)
 
 
-def dispersion(data: Any, var: str | None = None, *, kind: str = "extrinsic", group: str = "posterior") -> xr.DataArray:
+def dispersion(
+    data: Any, var: str | None = None, *, kind: str = "extrinsic", vectors: bool = False, group: str = "posterior"
+) -> xr.DataArray:
     r"""Spread of the draws about their mean of the same kind.
 
     Parameters
     ----------
-    data, var, group
+    data, var, vectors, group
         Draws, see :func:`~pymc_stiefel.align`. Align them first if columns are not identified.
     kind : {"extrinsic", "frechet", "subspace"}
         That of :func:`~pymc_stiefel.mean`.
@@ -105,7 +111,7 @@ def dispersion(data: Any, var: str | None = None, *, kind: str = "extrinsic", gr
     >>> float(pst.dispersion(np.tile(np.eye(3, 2), (2, 10, 1, 1))))
     0.0
     """
-    draws = matrix_draws(data, var, group=group)
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
     _check_mean(kind)
     spread = np.array([_spread(x, kind) for x in flat(draws)])
     return draws.isel(dict.fromkeys((*draws.dims[:2], *draws.dims[-2:]), 0), drop=True).copy(
@@ -145,12 +151,14 @@ def _spread(X: Array, kind: str) -> float:
 # ---------------------------------------------------------------- principal angles
 
 
-def principal_angles(data: Any, var: str | None = None, *, to: Any = "mean", group: str = "posterior") -> xr.DataArray:
+def principal_angles(
+    data: Any, var: str | None = None, *, to: Any = "mean", vectors: bool = False, group: str = "posterior"
+) -> xr.DataArray:
     r"""Principal angles between column spaces, in radians, ascending along the last dimension ``angle``.
 
     Parameters
     ----------
-    data, var, group
+    data, var, vectors, group
         Draws, see :func:`~pymc_stiefel.align`. Angles do not depend on signs, order or rotation of the columns.
     to : {"mean", "draws", "chains"} or array (n, q)
         What the draws are compared with: the mean subspace; other draws (half a chain away and in the next chain, so
@@ -178,7 +186,7 @@ def principal_angles(data: Any, var: str | None = None, *, to: Any = "mean", gro
     >>> pst.principal_angles(draws, to=np.eye(4)[:, 1:3]).values[0, 0].round(4)
     array([0.    , 1.5708])
     """
-    draws = matrix_draws(data, var, group=group)
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
     X = np.asarray(draws.values, dtype=float)
     batch = tuple(draws.dims[2:-2])
     coords = {dim: draws.coords[dim] for dim in ("chain", "draw", *batch) if dim in draws.coords}
@@ -201,7 +209,7 @@ def principal_angles(data: Any, var: str | None = None, *, to: Any = "mean", gro
                 raise ValueError("need at least two draws to compare draws with each other")
             Y = np.roll(X, (1, max(1, X.shape[1] // 2)), axis=(0, 1))
     else:
-        Y = _matrix(to, X.shape[-2])
+        Y = _reference(to, draws)
     return xr.DataArray(_angles(X, Y), dims=dims, coords=coords, name="angle")
 
 
@@ -220,9 +228,8 @@ def _batched_mean(X: Array) -> Array:
     return np.stack([_subspace_mean(flat_batch[:, b]) for b in range(flat_batch.shape[1])]).reshape(X.shape[1:])
 
 
-def _matrix(reference: Any, n: int) -> Array:
-    Y = np.asarray(reference, dtype=float)
-    Y = Y[:, None] if Y.ndim == 1 else Y
+def _reference(to: Any, draws: xr.DataArray) -> Array:
+    Y, n = matrix_like(to, draws), draws.shape[-2]
     if Y.shape[-2] != n:
         raise ValueError(f"the reference has {Y.shape[-2]} rows, the draws have n = {n}")
     error = float(np.max(geometry.orthogonality_error(Y)))

@@ -18,7 +18,6 @@ from pymc_stiefel._figures import (
     one_matrix,
     panels,
     rank_shares,
-    squeeze,
 )
 from pymc_stiefel.analysis import principal_angles
 from pymc_stiefel.posterior import dataset_of, matrix_draws
@@ -130,7 +129,7 @@ def plot_invariants(
     """
     draws = one_matrix(matrix_draws(data, var, group=group))
     kind = kind or ("angles" if draws.shape[-2] > draws.shape[-1] else "aligned")
-    quantities = invariants(squeeze(draws), kind=kind, method=method)
+    quantities = invariants(draws, kind=kind, method=method)
     table = summary_table(quantities)
     order = np.argsort(-table["r_hat"].fillna(0).to_numpy(), kind="stable")[:max_rows]
     n_chains, n_draws = quantities.shape[:2]

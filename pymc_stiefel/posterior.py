@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pymc_stiefel import geometry
 
-__all__ = ["dataset_of", "flat", "like_draws", "matrix_draws", "variable_of"]
+__all__ = ["dataset_of", "flat", "like_draws", "matrix_draws", "matrix_like", "squeeze", "variable_of"]
 
 SAMPLE_DIMS = ("chain", "draw")
 VECTOR_DIM = "_vector"  # the column of size one that a unit vector gets while it is inside this package
@@ -38,7 +38,7 @@ def dataset_of(data: Any, group: str = "posterior") -> xr.Dataset:
     return node if isinstance(node, xr.Dataset) else node.to_dataset()
 
 
-def variable_of(data: Any, var: str | None, group: str = "posterior") -> xr.DataArray:
+def variable_of(data: Any, var: str | None, group: str = "posterior", *, vectors: bool = False) -> xr.DataArray:
     """The draws of one variable with ``chain`` and ``draw`` in front; near names are suggested for a wrong one."""
     if isinstance(data, xr.DataArray):
         array = data if data.name is not None else data.rename(var or "X")
@@ -46,8 +46,9 @@ def variable_of(data: Any, var: str | None, group: str = "posterior") -> xr.Data
         values = np.asarray(data, dtype=float)
         if values.ndim < 3:
             raise ValueError(f"an array of draws has shape (chain, draw, ..., n, p), got {values.shape}")
-        batch = [f"batch_{i}" for i in range(values.ndim - 4)]
-        array = xr.DataArray(values, dims=[*SAMPLE_DIMS, *batch, "row", "column"][: values.ndim], name=var or "X")
+        core = ["row"] if vectors or values.ndim == 3 else ["row", "column"]
+        batch = [f"batch_{i}" for i in range(values.ndim - 2 - len(core))]
+        array = xr.DataArray(values, dims=[*SAMPLE_DIMS, *batch, *core], name=var or "X")
         array = array.assign_coords({dim: np.arange(array.sizes[dim]) for dim in SAMPLE_DIMS})
     else:
         variables = dataset_of(data, group)
@@ -73,18 +74,23 @@ def variable_of(data: Any, var: str | None, group: str = "posterior") -> xr.Data
 
 
 def matrix_draws(
-    data: Any, var: str | None = None, *, group: str = "posterior", orthonormal: bool = True
+    data: Any,
+    var: str | None = None,
+    *,
+    group: str = "posterior",
+    orthonormal: bool = True,
+    vectors: bool = False,
 ) -> xr.DataArray:
     """Draws of a matrix as a ``DataArray`` with dims ``(chain, draw, *batch, n, p)``.
 
-    A variable with one dimension besides ``chain`` and ``draw`` is taken as a vector and gets a column dimension
-    of size one (:func:`like_draws` removes it again). NaN draws are refused, and with ``orthonormal`` those whose
-    ``|X'X - I|`` exceeds ``1e-6`` (``1e-3`` for float32).
+    A variable with one dimension besides ``chain`` and ``draw``, or one said to hold ``vectors``, gets a column
+    dimension of size one (:func:`like_draws` removes it again). NaN draws are refused, and with ``orthonormal`` those
+    whose ``|X'X - I|`` exceeds ``1e-6`` (``1e-3`` for float32).
     """
-    array = variable_of(data, var, group)
+    array = variable_of(data, var, group, vectors=vectors)
     if array.ndim == 2:
         raise ValueError(f"{array.name!r} is a scalar: nothing to align or to compare")
-    if array.ndim == 3:
+    if VECTOR_DIM not in array.dims and (vectors or array.ndim == 3):
         array = array.expand_dims(VECTOR_DIM, axis=-1)
     bad = ~np.isfinite(array.values).all(axis=tuple(range(2, array.ndim)))
     if bad.any():
@@ -111,22 +117,47 @@ def like_draws(values: NDArray[np.float64], draws: xr.DataArray, *, sampled: boo
     if sampled:
         values = np.moveaxis(values, 0, 1)
     result = template.copy(data=np.ascontiguousarray(values).reshape(template.shape))
-    return result.isel({VECTOR_DIM: 0}, drop=True) if VECTOR_DIM in result.dims else result
+    return squeeze(result)
+
+
+def squeeze(draws: xr.DataArray) -> xr.DataArray:
+    """Without the column dimension that :func:`matrix_draws` gave to vectors."""
+    return draws.isel({VECTOR_DIM: 0}, drop=True) if VECTOR_DIM in draws.dims else draws
+
+
+def matrix_like(reference: Any, draws: xr.DataArray) -> NDArray[np.float64]:
+    """A matrix ``(..., n, q)`` to compare ``draws`` with; vectors may come without their column."""
+    if isinstance(reference, xr.DataArray):
+        order = [dim for dim in draws.dims if dim in reference.dims]
+        reference = reference.transpose(*order) if len(order) == reference.ndim else reference
+    M = np.asarray(reference, dtype=float)
+    vector = draws.dims[-1] == VECTOR_DIM and M.shape == draws.shape[2:-1]
+    return M[..., None] if vector or M.ndim == 1 else M
 
 
 def _check_orthonormal(array: xr.DataArray) -> None:
     n, p = array.shape[-2:]
-    name, dims = array.name, tuple(map(str, array.dims[2:]))
-    if n < p:
-        raise ValueError(f"{name!r} has n = {n} < p = {p} in its last two dims {dims}: transpose them")
-    error = geometry.orthogonality_error(np.asarray(array.values, dtype=float))
+    name, dims = array.name, tuple(map(str, array.dims[-2:]))
+    tolerance = 1e-3 if array.dtype == np.float32 else 1e-6
+    values = np.asarray(array.values, dtype=float)
+    error = geometry.orthogonality_error(values) if n >= p else np.array([np.inf])
     worst = float(error.max())
-    if worst > (1e-3 if array.dtype == np.float32 else 1e-6):
+    if worst <= tolerance:
+        return
+    if dims[-1] == VECTOR_DIM:
         raise ValueError(
-            f"{name!r} is not orthonormal in its last two dims {dims}: |X'X - I| is up to {worst:.2g} "
-            f"(median {np.median(error):.2g}); is it the right variable, with (n, p) last? "
-            f"Loadings with free scales can be aligned with orthonormal=False"
+            f"{name!r} has no unit length along {dims[0]!r}: |x'x - 1| is up to {worst:.2g} "
+            f"(median {np.median(error):.2g}); is it the right variable, with its n entries last?"
         )
+    unit_rows = float(np.abs((values**2).sum(axis=-1) - 1).max()) <= tolerance
+    hint = f", or say vectors=True if each row along {dims[1]!r} is a unit vector of its own" if unit_rows else ""
+    if n < p:
+        raise ValueError(f"{name!r} has n = {n} < p = {p} in its last two dims {dims}: transpose them{hint}")
+    raise ValueError(
+        f"{name!r} is not orthonormal in its last two dims {dims}: |X'X - I| is up to {worst:.2g} "
+        f"(median {np.median(error):.2g}); is it the right variable, with (n, p) last{hint}? "
+        f"Loadings with free scales can be aligned with orthonormal=False"
+    )
 
 
 def _same_letters(var: str, names: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pymc_stiefel._diagnostics import diagnostics
 from pymc_stiefel.alignment import align
 from pymc_stiefel.analysis import principal_angles
-from pymc_stiefel.posterior import VECTOR_DIM, matrix_draws
+from pymc_stiefel.posterior import matrix_draws, squeeze
 
 __all__ = ["invariants", "summary", "table"]
 
@@ -30,13 +30,19 @@ N_WORST = 20
 
 
 def invariants(
-    data: Any, var: str | None = None, *, kind: str | None = None, method: str = "permutation", group: str = "posterior"
+    data: Any,
+    var: str | None = None,
+    *,
+    kind: str | None = None,
+    method: str = "permutation",
+    vectors: bool = False,
+    group: str = "posterior",
 ) -> xr.DataArray:
     """Scalar quantities that the posterior identifies, draw by draw, for diagnostics.
 
     Parameters
     ----------
-    data, var, group
+    data, var, vectors, group
         Draws, see :func:`~pymc_stiefel.align`.
     kind, method
         Those of :func:`~pymc_stiefel.summary`, which is the table of these quantities; one kind only.
@@ -52,7 +58,7 @@ def invariants(
     >>> pst.invariants(np.tile(np.eye(3, 1), (2, 10, 1, 1)), kind="angles").quantity.values
     array(['angle[0]'], dtype=object)
     """
-    draws = matrix_draws(data, var, group=group)
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
     n, p = draws.shape[-2:]
     kind = kind or ("projector" if n > p else "aligned")
     if kind not in KINDS:
@@ -64,8 +70,7 @@ def invariants(
     if kind == "angles":
         values, label = principal_angles(draws), "angle"
     else:
-        squeezed = draws.isel({VECTOR_DIM: 0}, drop=True) if VECTOR_DIM in draws.dims else draws
-        values = squeezed if kind == "raw" else align(squeezed, method=method)  # type: ignore[assignment]
+        values = squeeze(draws) if kind == "raw" else align(draws, method=method)  # type: ignore[assignment]
         label = kind
     labels = [_label(label, index, values.isel(chain=0, draw=0)) for index in np.ndindex(values.shape[2:])]
     return _as_quantities(values.values.reshape(*values.shape[:2], -1), labels, draws)
@@ -77,13 +82,14 @@ def summary(
     *,
     kind: str | Sequence[str] | None = None,
     method: str = "permutation",
+    vectors: bool = False,
     group: str = "posterior",
 ) -> pd.DataFrame:
     r"""Mean, spread, ESS and R-hat of quantities that the posterior identifies.
 
     Parameters
     ----------
-    data, var, group
+    data, var, vectors, group
         Draws, see :func:`~pymc_stiefel.align`.
     kind : {"projector", "angles", "aligned", "raw"} or several of them
         - ``"projector"``: entries of :math:`P = XX'`. All of them if there are at most 100; for larger ``n`` the
@@ -114,10 +120,9 @@ def summary(
     np.True_
     """
     kinds = [kind] if kind is None or isinstance(kind, str) else list(kind)
-    draws = matrix_draws(data, var, group=group)
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
     if draws.sizes["draw"] < 4:
         raise ValueError(f"need at least 4 draws in each chain for R-hat and ESS, got {draws.sizes['draw']}")
-    draws = draws.isel({VECTOR_DIM: 0}, drop=True) if VECTOR_DIM in draws.dims else draws
     return pd.concat([table(invariants(draws, kind=one, method=method)) for one in kinds])
 
 
