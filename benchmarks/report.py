@@ -1,108 +1,206 @@
-"""Write docs/benchmarks.md from the JSON files beside this script: ``python benchmarks/report.py``."""
+"""Write docs/benchmarks.md and its picture from the JSON files beside this script: ``python -m benchmarks.report``."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import sentence
+from benchmarks.samplers import OURS
+
 HERE = Path(__file__).parent
+DOCS = HERE.parent / "docs"
+HEAD = (
+    *("sampler", "min ESS/s", "tail", "after warm-up", "seconds", "gradients a draw", "µs a gradient"),
+    *("ESS per 1000 gradients", "compile, s", "seeds", "ratio"),
+)
+
+PEERS = """
+Made by `{command}` and `python -m benchmarks.report` on {machine}; one thread for each sampler. Speeds are to be
+compared within one run; on another machine all of them change.
+
+Same model, priors, data and number of draws, two chains one after the other. The speed is the smallest bulk effective
+sample size (ArviZ) over the identified quantities of a problem, divided by the seconds of warm-up and sampling; medians
+over seeds, with their range. Compilation is apart. Gradients count every leapfrog. The last column is the speed
+relative to the best peer. A sampler whose posterior means differ from those of the others (or from the exact ones,
+where known), or whose chains have not converged, is disqualified.
+
+A sampler that takes long runs with fewer seeds; mici, which is slower still, with 100 draws instead of 500 or 1000 (20
+on O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two expansions. The polar factor has the
+derivative of this package in all samplers, and mici gets the compiled log density and gradient of StiefelNUTS: both
+make the peers faster.
+"""
+SCALING = """
+Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
+which the compiled log density and gradient take {density} µs. Microseconds for a density that costs nothing:
+"""
+STARTUP = """
+On the first probabilistic PCA, in a process of its own, from the model to the first draw (nutpie: to the compiled
+density). Cold means that nothing was in any cache: for StiefelNUTS that includes compiling the engine, which happens
+once after installation. Made by `python -m benchmarks.startup`.
+"""
 
 
-def ppca_table(record: dict) -> list[str]:
-    """One line for each problem and sampler, medians over seeds with their range."""
-    rows = record["rows"]
-    lines = [
-        "| problem n, scales | sampler | min ESS/s | min ESS | seconds | leapfrogs a draw | compile, s | ratio |",
-        "|---|---|---|---|---|---|---|---|",
+def wrapped(text: str) -> list[str]:
+    """Paragraphs in lines of moderate length."""
+    paragraphs = [textwrap.wrap(paragraph, 118, break_on_hyphens=False) for paragraph in text.strip().split("\n\n")]
+    return [line for paragraph in paragraphs for line in (*paragraph, "")][:-1]
+
+
+def number(value: float) -> str:
+    """Three significant digits, without exponents."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def rows_of(table: dict[str, dict]) -> list[list[str]]:
+    """A row of cells for each sampler, the fastest first; those that are disqualified show the reason instead."""
+    rows = []
+    for name, row in sorted(table.items(), key=lambda item: -(item[1]["ratio"] or 0)):
+        if row["disqualified"]:
+            rows.append([name, f"disqualified: {row['disqualified']}", *[""] * (len(HEAD) - 2)])
+            continue
+        spread = f" ({number(row['slowest'])} to {number(row['fastest'])})" if len(row["runs"]) > 1 else ""
+        speeds = [number(row["speed"]) + spread, number(row["tail_speed"]), number(row["speed_without_warmup"])]
+        costs = [row["seconds"], row["gradients_per_draw"], row["microseconds_per_gradient"]]
+        ratio = "" if row["ratio"] is None else number(row["ratio"])
+        rest = [1000 * row["ess_per_gradient"], row["compile"]]
+        rows.append([name, *speeds, *map(number, [*costs, *rest]), str(len(row["runs"])), ratio])
+    return rows
+
+
+def markdown(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+
+
+def best_ratios(results: dict) -> dict[str, float]:
+    """Problem -> speed of StiefelNUTS, which ``pm.sample()`` picks, relative to the best peer."""
+    ratios = {problem: table.get("StiefelNUTS", {}).get("ratio") for problem, table in results["problems"].items()}
+    return {problem: ratio for problem, ratio in ratios.items() if ratio is not None}
+
+
+def print_tables(results: dict) -> None:
+    """The tables on the screen."""
+    for problem, table in results["problems"].items():
+        print(f"\n{problem}")
+        rows = rows_of(table)
+        widths = [max(len(row[k]) for row in (HEAD, *rows) if k != 1 or "disq" not in row[1]) for k in range(len(HEAD))]
+        for row in (HEAD, *rows):
+            print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    ratios = best_ratios(results)
+    if ratios:
+        median = number(float(np.median(list(ratios.values()))))
+        print(f"\nStiefelNUTS relative to the best peer: {median} in the median over {len(ratios)} problems")
+
+
+def draw_picture(results: dict, path: Path) -> None:
+    """Speed of every sampler on every problem, relative to the best peer."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    problems = list(results["problems"])
+    families = dict.fromkeys(name.split(",")[0] for table in results["problems"].values() for name in table)
+    figure, axis = plt.subplots(figsize=(9, 0.42 * len(problems) + 1.6), layout="constrained")
+    markers = dict(zip(families, "oDs^vPXd<>", strict=False))
+    for k, family in enumerate(families):
+        points = [
+            (row["ratio"], y)
+            for y, problem in enumerate(problems)
+            for name, row in results["problems"][problem].items()
+            if name.split(",")[0] == family and row["ratio"] is not None
+        ]
+        if points:
+            ours = family in OURS
+            x, y = zip(*points, strict=True)
+            axis.scatter(x, y, 60 if ours else 30, f"C{k}", markers[family], label=family, zorder=3 if ours else 2,
+                         alpha=1 if ours else 0.6)  # fmt: skip
+    axis.axvline(1, color="0.6", lw=1, zorder=1)
+    axis.set(xscale="log", yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
+    axis.set_xlabel("min ESS per second, warm-up included, relative to the best peer")
+    axis.grid(axis="y", color="0.93", zorder=0)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def peers_section(results: dict) -> list[str]:
+    ratios = best_ratios(results)
+    lines = ["## Beside its peers", "", *wrapped(PEERS.format(command=results["command"], machine=sentence())), ""]
+    lines += ["![Speed of every sampler on every problem, relative to the best peer](images/benchmarks.png)", ""]
+    if ratios:
+        listed = [[problem, number(ratio)] for problem, ratio in ratios.items()]
+        listed.append(["**median**", number(float(np.median(list(ratios.values()))))])
+        lines += [*markdown(("problem", "StiefelNUTS, relative to the best peer"), listed), ""]
+    for problem, table in results["problems"].items():
+        lines += [f"### {problem}", "", *markdown(HEAD, rows_of(table)), ""]
+        notes = [(name, run["note"]) for name, row in table.items() for run in row.get("runs", []) if run["note"]]
+        if notes:
+            lines += [*(f"- {name}: {note}" for name, note in notes), ""]
+    return lines
+
+
+def scaling_section(record: dict) -> list[str]:
+    drifts = ("splitting", "cayley", "geodesic")
+    cells = [
+        [f"{row['n']}, {row['p']}", *(number(1e6 * row[d]) if d in row else "" for d in drifts)]
+        for row in record["shapes"]
+        if row["p"] in (1, 3, 10, 30, 100, 300) and row["n"] in (10, 100, 1000, 10_000)
     ]
-    for problem in dict.fromkeys(row["problem"] for row in rows):
-        samplers = {}
-        for row in rows:
-            if row["problem"] == problem:
-                samplers.setdefault(row["sampler"], []).append(row)
-        speed = {
-            name: np.median([row["min_ess_per_second"] for row in group]) for name, group in samplers.items()
-        }
-        best_peer = max(value for name, value in speed.items() if "nutpie" in name)
-        for name, group in samplers.items():
-            values = [row["min_ess_per_second"] for row in group]
-
-            def median(key, group=group):
-                return np.median([row[key] for row in group])
-
-            lines.append(
-                f"| {problem} | {name} | {median('min_ess_per_second'):.0f} ({min(values):.0f} to {max(values):.0f}) "
-                f"| {median('min_ess'):.0f} | {median('seconds'):.2f} | {median('steps_per_draw'):.1f} "
-                f"| {median('compile_seconds'):.1f} | {speed[name] / best_peer:.1f} |"
-            )
-    return lines
-
-
-def leapfrog_table(record: dict) -> list[str]:
-    lines = ["| n, p | splitting, us | Cayley, us | geodesic, us | geodesic / Cayley |", "|---|---|---|---|---|"]
-    for row in record["rows"]:
-        cells = " | ".join(f"{1e6 * row[name]:.1f}" for name in ("splitting", "cayley", "geodesic"))
-        lines.append(f"| {row['n']}, {row['p']} | {cells} | {row['geodesic'] / row['cayley']:.1f} |")
-    return lines
+    memory = [
+        [f"{row['n']}, {row['p']}", number(row["bytes"] / 2**20), number(row["matrices"])] for row in record["memory"]
+    ]
+    leapfrog, density = (number(1e6 * record["ppca"][key]) for key in ("leapfrog", "density"))
+    crossings = ", ".join(f"{p if p is not None else 'never'} (n = {n})" for n, p in record["crossover"].items())
+    return [
+        "## Cost of a leapfrog",
+        "",
+        *wrapped(SCALING.format(leapfrog=leapfrog, density=density)),
+        "",
+        *markdown(("n, p", "splitting", "Cayley", "geodesic"), cells),
+        "",
+        f"The Cayley drift is cheaper than splitting from this p on: {crossings}.",
+        "",
+        "![Cost of a leapfrog against columns, matrices and data](images/scaling.png)",
+        "",
+        "Memory of a no-U-turn chain, beyond that of the loaded program:",
+        "",
+        *markdown(("n, p", "MB", "in matrices of this size"), memory),
+        "",
+    ]
 
 
 def startup_section(record: dict) -> list[str]:
+    rows = [[name, f"{row['cold']:.1f}", f"{row['warm']:.1f}"] for name, row in record.items()]
     return [
         "## Time to the first draw",
         "",
-        "On the first problem, in a process of its own, from the model to the first draw (nutpie: to the compiled",
-        "density). Cold means that nothing was in any cache: for StiefelNUTS that includes compiling the engine, which",
-        "happens once after installation. Made by `python benchmarks/startup.py`.",
+        *wrapped(STARTUP),
         "",
-        "| | cold, s | warm, s |",
-        "|---|---|---|",
-        *(f"| {name} | {row['cold']:.1f} | {row['warm']:.1f} |" for name, row in record.items()),
+        *markdown(("sampler", "cold, s", "warm, s"), rows),
         "",
     ]
 
 
 def main() -> None:
-    ppca = json.loads((HERE / "ppca.json").read_text())
-    leapfrog = json.loads((HERE / "leapfrog.json").read_text())
-    versions = ", ".join(f"{name} {number}" for name, number in ppca["versions"].items())
-    seeds = len({row["seed"] for row in ppca["rows"]})
-    worst = max(row["disagreement"] for row in ppca["rows"])
-    whole = leapfrog["ppca"]
-    lines = [
-        "# Benchmarks",
-        "",
-        f"Made by `{ppca['command']}`, `python benchmarks/leapfrog.py` and `python benchmarks/report.py` on a machine",
-        f"with {ppca['cores']} cores, one thread for each sampler; Python {ppca['python']}, {versions}.",
-        "Timings are ratios within one run; on another machine all of them change.",
-        "",
-        "## Probabilistic PCA beside nutpie",
-        "",
-        f"Two chains of 1000 tuning and 1000 kept draws, medians (and range of the speed) over {seeds} seeds.",
-        "Effective sizes are the smallest bulk ESS over all identified quantities. Seconds include warm-up and leave",
-        "compilation out. The last column is the speed relative to the better of nutpie's two expansions. Posterior",
-        f"means agree between samplers (largest |z| over all quantities, problems and seeds: {worst:.1f}).",
-        "",
-        *ppca_table(ppca),
-        "",
-        "In the last problem the weakest component is close to the noise: its scale makes rare excursions towards",
-        "zero, where its column is free to turn, and the effective sizes of all samplers vary accordingly.",
-        "",
-        "## Cost of a leapfrog",
-        "",
-        f"On the first problem above a StiefelNUTS leapfrog costs {1e6 * whole['leapfrog']:.1f} us, of which the",
-        f"compiled log density and gradient take {1e6 * whole['density']:.1f} us. For a density that costs nothing:",
-        "",
-        *leapfrog_table(leapfrog),
-        "",
-        "Splitting moves columns one after the other and does not profit from BLAS; from about ten columns on the",
-        "Cayley drift is cheaper, and `step=pst.OrthogonalHMC()` worth a try.",
-        "",
-    ]
-    if (HERE / "startup.json").exists():
-        lines += startup_section(json.loads((HERE / "startup.json").read_text()))
-    (HERE.parent / "docs" / "benchmarks.md").write_text("\n".join(lines))
+    lines = ["# Benchmarks", ""]
+    sections = {"results": peers_section, "scaling": scaling_section, "startup": startup_section}
+    for name, section in sections.items():
+        path = HERE / f"{name}.json"
+        if path.exists():
+            record = json.loads(path.read_text())
+            lines += section(record)
+            if name == "results":
+                draw_picture(record, DOCS / "images" / "benchmarks.png")
+        else:
+            print(f"no {path.name}: its section is left out")
+    (DOCS / "benchmarks.md").write_text("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time to the first draw on probabilistic PCA, cold and warm: ``python benchmarks/startup.py``.
+"""Time to the first draw on probabilistic PCA, cold and warm: ``python -m benchmarks.startup``.
 
 Each measurement is a process of its own. Cold: nothing in any compile cache. Warm: the caches as the first run left
 them. The model is built before the clock starts; it stops after one draw. Results go to ``benchmarks/startup.json``.
@@ -18,8 +18,8 @@ PREPARE = """
 import time, warnings
 warnings.filterwarnings("ignore")
 import numpy as np, nutpie, pymc as pm, pymc_stiefel as pst
-from ppca import build, simulate
-model = build(simulate(30, 200, (1.5, 3.0, 5.0), 1), 200, 3, None)
+from benchmarks.problems import PROBLEMS
+model = PROBLEMS["ppca 30, [5, 3, 1.5]"]().build("{expansion}")
 start = time.perf_counter()
 """
 # steps are driven directly: what pm.sample compiles besides is the same for both
@@ -31,14 +31,15 @@ step.set_rng(np.random.default_rng(1)) if hasattr(step, "set_rng") else step.set
 step.step(point)
 print("seconds", time.perf_counter() - start)
 """
-CODE = {
-    "StiefelNUTS": PREPARE + STEP.format(step="pst.StiefelNUTS()"),
-    "PyMC NUTS, numba": PREPARE + STEP.format(step='pm.NUTS(compile_kwargs={"mode": "NUMBA"})'),
-    "nutpie, polar": PREPARE
-    + """
+NUTPIE = """
 compiled = nutpie.compile_pymc_model(model)
 print("seconds", time.perf_counter() - start)
-""",
+"""
+CODE = {
+    "StiefelNUTS": PREPARE.format(expansion="manifold") + STEP.format(step="pst.StiefelNUTS()"),
+    "PyMC NUTS, polar": PREPARE.format(expansion="polar")
+    + STEP.format(step='pm.NUTS(compile_kwargs={"mode": "NUMBA"})'),
+    "nutpie, polar": PREPARE.format(expansion="polar") + NUTPIE,
 }
 
 
@@ -48,8 +49,8 @@ def seconds(code: str, caches: str) -> float:
         "NUMBA_CACHE_DIR": f"{caches}/numba",
         "PYTENSOR_FLAGS": f"base_compiledir={caches}/pytensor",
     }
-    command, here = [sys.executable, "-c", code], Path(__file__).parent
-    run = subprocess.run(command, cwd=here, env=environment, check=True, capture_output=True, text=True)
+    command, root = [sys.executable, "-c", code], Path(__file__).parent.parent
+    run = subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, text=True)
     return float(run.stdout.split("seconds")[1])
 
 

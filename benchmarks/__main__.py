@@ -1,0 +1,181 @@
+"""Every sampler on every problem: ``python -m benchmarks [--quick]``.
+
+Each (problem, sampler) runs in a process of its own, on one thread. Results are appended to ``benchmarks/runs.jsonl``,
+so that an interrupted run goes on where it stopped; ``--fresh`` starts over. At the end posteriors are compared, the
+speeds of samplers that agree are printed, and ``benchmarks/results.json`` is written; ``python -m benchmarks.report``
+makes docs/benchmarks.md and its picture from it.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import machine
+from benchmarks.problems import DATA, PROBLEMS
+from benchmarks.report import print_tables
+from benchmarks.samplers import SAMPLERS
+from benchmarks.summary import summarise
+from benchmarks.worker import work
+
+HERE = Path(__file__).parent
+BETTER = ("nutpie low rank", "PyMC NUTS")  # run on the better of nutpie's two expansions
+DEFAULT_SAMPLERS = (
+    *("StiefelNUTS", "OrthogonalHMC", "GeodesicHMC", "nutpie, polar", "nutpie, QR"),
+    *BETTER,
+    *("PyMC HMC, polar", "mici"),
+)
+QUICK = {"problems": ["uniform (10, 1)"], "samplers": ["StiefelNUTS", "OrthogonalHMC", "nutpie, QR"]}
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one seed, a few draws, two problems: a smoke test")
+    parser.add_argument("--problems", nargs="+", metavar="NAME", help=f"of: {'; '.join(PROBLEMS)}; or their beginnings")
+    parser.add_argument("--samplers", nargs="+", metavar="NAME", help=f"of: {'; '.join((*SAMPLERS, *BETTER))}")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--draws", type=int, help="after as many of warm-up; default: as the problem says")
+    parser.add_argument(
+        "--budget", type=float, default=20, help="seconds of a sampler on a problem after which no new seed starts"
+    )
+    parser.add_argument("--limit", type=float, default=150, help="seconds after which it is stopped")
+    parser.add_argument("--data", type=Path, default=DATA, help="where eigenmodel/hoff.dat is")
+    parser.add_argument("--output", type=Path, default=HERE, help="directory of runs.jsonl and results.json")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.seeds, options.draws = 1, options.draws or 200
+        options.problems = options.problems or ["uniform (10, 1)", "ppca 30, [5"]
+        options.samplers = options.samplers or ["StiefelNUTS", "OrthogonalHMC", "nutpie, QR", "mici"]
+    options.problems = chosen(options.problems, list(PROBLEMS), "problem")
+    options.samplers = [
+        name
+        for given in options.samplers or DEFAULT_SAMPLERS
+        for name in ([given] if given in BETTER else chosen([given], list(SAMPLERS), "sampler"))
+    ]
+    return options
+
+
+def chosen(given: list[str] | None, known: list[str], kind: str) -> list[str]:
+    """The names that begin as one of those given."""
+    if given is None:
+        return known
+    for name in given:
+        if not any(full.startswith(name) for full in known):
+            sys.exit(f"no {kind} begins with {name!r}; there are: {'; '.join(known)}")
+    return [full for full in known if any(full.startswith(name) for name in given)]
+
+
+class Journal:
+    """The runs so far, on disk as they come."""
+
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self.path = path
+        if fresh:
+            path.unlink(missing_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.records: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        if any(record["machine"] != machine() for record in self.records):
+            sys.exit(f"{path} was made with other versions or on another machine: start over with --fresh")
+
+    def add(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+        with self.path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def of(self, problem: str, sampler: str) -> list[dict[str, Any]]:
+        return [r for r in self.records if (r["problem"], r["sampler"]) == (problem, sampler)]
+
+
+def run_cell(problem: str, sampler: str, options: argparse.Namespace, journal: Journal) -> None:
+    """The missing seeds of a sampler on a problem."""
+    known = journal.of(problem, sampler)
+    seeds = [seed for seed in range(options.seeds) if seed not in {record.get("seed") for record in known}]
+    walls = [record["wall"] for record in known]
+    if not seeds or any("failed" in record for record in known):
+        return
+    if walls and sum(walls) + max(walls[-1], 0) > options.budget:
+        return
+    context = multiprocessing.get_context("forkserver")
+    receive, send = context.Pipe(duplex=False)
+    extra = {"path": options.data} if problem == "eigenmodel" else {}
+    settings = (problem, sampler, seeds, options.draws, sum(walls), options.budget, extra)
+    process = context.Process(target=work, args=(send, *settings))
+    process.start()
+    send.close()
+    common = {"problem": problem, "sampler": sampler, "machine": machine()}
+    while True:
+        start = time.perf_counter()
+        if not receive.poll(options.limit):
+            process.kill()
+            record = {"failed": f"no result in {options.limit:.0f} s"}
+        else:
+            try:
+                record = receive.recv()
+            except EOFError:
+                break
+        record |= {"wall": time.perf_counter() - start}
+        journal.add(common | record)
+        show(problem, sampler, record)
+        if "failed" in record:
+            break
+    process.join()
+    if process.exitcode not in (0, -9):
+        journal.add(common | {"failed": f"exit code {process.exitcode}", "wall": 0.0})
+
+
+def show(problem: str, sampler: str, record: dict[str, Any]) -> None:
+    head = f"{problem:38s} {sampler:22s}"
+    if "failed" in record:
+        print(f"{head} {record['failed']}", flush=True)
+        return
+    gradients = record["gradients"] + record["warmup_gradients"]
+    seconds = record["warmup"] + record["sampling"]
+    print(
+        f"{head} seed {record['seed']}: {seconds:6.2f} s, {gradients:7d} gradients, min ESS {record['min_ess']:6.0f}, "
+        f"compiled in {record['compile']:4.1f} s {record['note']}",
+        flush=True,
+    )
+
+
+def better_expansion(problem: str, journal: Journal) -> str:
+    """The expansion on which nutpie had more effective draws a second in its first run."""
+
+    def speed(expansion: str) -> float:
+        runs = [record for record in journal.of(problem, f"nutpie, {expansion}") if "failed" not in record]
+        return max((run["min_ess"] / (run["warmup"] + run["sampling"]) for run in runs), default=0.0)
+
+    return max(("QR", "polar"), key=speed)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parse(arguments)
+    options.output.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.output / "runs.jsonl", options.fresh)
+    multiprocessing.set_forkserver_preload(["benchmarks.worker"])  # imports are shared, compiled code is not
+    start = time.perf_counter()
+    for problem in options.problems:
+        if problem == "eigenmodel" and not (options.data / "eigenmodel" / "hoff.dat").exists():
+            print(f"eigenmodel is left out: no {options.data / 'eigenmodel' / 'hoff.dat'}; say where with --data")
+            continue
+        for sampler in options.samplers:
+            name = f"{sampler}, {better_expansion(problem, journal)}" if sampler in BETTER else sampler
+            run_cell(problem, name, options, journal)
+        print(f"--- {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
+    command = "python -m benchmarks " + " ".join(arguments if arguments is not None else sys.argv[1:])
+    results = summarise(journal.records, command.strip())
+    (options.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    print_tables(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The benchmarks run, and disqualify a sampler that is wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.agreement import verdicts
+from benchmarks.constrained import constraint, jacobian
+from benchmarks.problems import PROBLEMS, mixture_modes, positive_qr
+from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.engine.blocks import make_layout
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_quick_run_and_resumption(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks", "--quick", "--output", str(tmp_path)]
+    command += ["--problems", "uniform (10, 1)", "--draws", "100", "--samplers"]
+    subprocess.run([*command, "OrthogonalHMC"], cwd=ROOT, check=True, capture_output=True, timeout=300)
+    done = subprocess.run(
+        [*command, "OrthogonalHMC", "GeodesicHMC"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=300
+    )
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    assert [json.loads(line)["sampler"] for line in lines] == ["OrthogonalHMC", "GeodesicHMC"]
+    assert "OrthogonalHMC          seed" not in done.stdout  # it was there already
+    table = json.loads((tmp_path / "results.json").read_text())["problems"]["uniform (10, 1)"]
+    for row in table.values():
+        assert row["disqualified"] == ""
+        assert row["speed"] > 0
+        run = row["runs"][0]
+        assert run["gradients"] >= 200 and run["warmup"] > 0 and run["sampling"] > 0
+        assert run["min_ess"] <= run["median_ess"]
+
+
+def synthetic(rng, shift=0.0, r_hat=1.0, runs=5):
+    error = np.geomspace(0.01, 1, 40)
+    return [
+        {"means": list(error * rng.standard_normal(40) + shift * error), "errors": list(error), "r_hat": r_hat}
+        for _ in range(runs)
+    ]
+
+
+def test_verdicts_disqualify_what_is_wrong_and_nothing_else():
+    rng = np.random.default_rng(1)
+    right = {name: synthetic(rng) for name in "abc"}
+    assert not any(row["disqualified"] for row in verdicts(right).values())
+    wrong = verdicts(right | {"biased": synthetic(rng, shift=4.0), "stuck": synthetic(rng, r_hat=1.5)})
+    assert {name for name, row in wrong.items() if row["disqualified"]} == {"biased", "stuck"}
+    two = verdicts({"a": right["a"], "biased": synthetic(rng, shift=8.0)})
+    assert all(row["disqualified"] for row in two.values())
+    exact = (np.zeros(40), np.zeros(40))
+    known = verdicts({"a": right["a"], "biased": synthetic(rng, shift=4.0)}, exact)
+    assert {name for name, row in known.items() if row["disqualified"]} == {"biased"}
+
+
+def test_jacobian_of_the_constraint():
+    layout = make_layout([(4, 2), (3, 3)], 2)
+    rng = np.random.default_rng(0)
+    q, d = rng.standard_normal(layout.size), rng.standard_normal(layout.size)
+    slope = (constraint(layout, q + 1e-6 * d) - constraint(layout, q - 1e-6 * d)) / 2e-6
+    np.testing.assert_allclose(jacobian(layout, q) @ d, slope, rtol=1e-6)
+
+
+def test_mixture_density_is_that_of_a_factorised_mixture():
+    """In the coordinates (angle, log R_11, log R_22, R_12) the density is that of M times the Jacobian of M."""
+    model = PROBLEMS["qr-mixture (2, 2)"]().build("manifold")
+    density = ModelDensity(model, model.value_vars, model.initial_point(1))
+    rng = np.random.default_rng(0)
+
+    def matrix(u):
+        angle, a, b, upper = u
+        Q = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        return Q, Q @ np.array([[np.exp(a), upper], [0.0, np.exp(b)]])
+
+    gaps = []
+    for _ in range(3):
+        M = mixture_modes(2)[5] + 0.3 * rng.standard_normal((2, 2))
+        Q, R = positive_qr(M)
+        Q[:, 1] *= np.linalg.det(Q)  # a rotation; M is then another matrix, no less good
+        u = np.array([np.arctan2(Q[1, 0], Q[0, 0]), *np.log(np.diag(R)), R[0, 1]])
+        columns = [(matrix(u + h)[1] - matrix(u - h)[1]).ravel() / 2e-6 for h in 1e-6 * np.eye(4)]
+        M = matrix(u)[1]
+        target = np.log(np.exp(-0.5 * np.sum((M - mixture_modes(2)) ** 2, axis=(1, 2)) / 0.09).sum())
+        point = {"Q_polar__": matrix(u)[0], "diagonal_log__": u[1:3], "upper": u[3]}
+        value = density(density.pack(point))[0]
+        gaps.append(value - target - np.linalg.slogdet(np.array(columns))[1])
+    assert gaps == pytest.approx([gaps[0]] * 3, abs=1e-6)
