@@ -41,7 +41,7 @@ def jacobian(layout: Layout, q: np.ndarray) -> np.ndarray:
 
 
 class Mici:
-    """At most ``mici_draws`` draws. The log density is that of StiefelNUTS, compiled, so that only the samplers differ."""
+    """At most ``mici_draws`` draws. The log density is that of StiefelNUTS, compiled: only the samplers differ."""
 
     def __init__(self, problem: Problem, draws: int) -> None:
         self.problem, self.size = problem, min(draws, problem.mici_draws)
