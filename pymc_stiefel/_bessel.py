@@ -93,6 +93,13 @@ def log_hyp0f1_vector(n, kappa):
     -----
     Power series while its largest term is an early one; else Debye's uniform expansion at an order of at least 25 and,
     from there, the recurrence downwards in the order, which is stable for I.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel.normalizers import log_hyp0f1_vector
+    >>> bool(np.isclose(log_hyp0f1_vector(3.0, 2.0)[0], np.log(np.sinh(2) / 2)))
+    True
     """
     if kappa == 0.0:
         return 0.0, 0.0

@@ -159,6 +159,14 @@ def log_bingham_vector(a):
     Notes
     -----
     Trapezoidal rule with one to three hundred nodes; about 10 n microseconds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel.normalizers import log_bingham_vector
+    >>> value, grad = log_bingham_vector(np.array([2.0, 2.0, 2.0]))
+    >>> round(float(value), 9), grad.round(9)
+    (2.0, array([0.33333333, 0.33333333, 0.33333333]))
     """
     n = len(a)
     if n == 1:

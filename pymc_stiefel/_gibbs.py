@@ -8,7 +8,7 @@ Kac's walk, which mixes in a few sweeps: see docs/normalizers.md for measured au
 
 References
 ----------
-Hoff (2009), doi:10.1198/jcgs.2009.07177; Kent, Ganeiber & Mardia (2018), doi:10.1080/10618600.2018.1448274.
+Hoff (2009), doi:10.1198/jcgs.2009.07177; Kent, Ganeiber & Mardia (2018), doi:10.1080/10618600.2017.1390468.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ r"""Random draws on St(n, p). Every function takes the NumPy generator and retur
 
 References
 ----------
-Hoff (2009), doi:10.1198/jcgs.2009.07177; Kent, Ganeiber & Mardia (2018), doi:10.1080/10618600.2018.1448274;
+Hoff (2009), doi:10.1198/jcgs.2009.07177; Kent, Ganeiber & Mardia (2018), doi:10.1080/10618600.2017.1390468;
 Wood (1994), doi:10.1080/03610919408813161.
 """
 
@@ -41,7 +41,27 @@ SMALLEST_RATE = 2e-4
 
 
 def haar(n: int, p: int, *, size: Size = None, rng: np.random.Generator) -> Matrix:
-    """Uniform orthonormal matrices: the Q of a Gaussian's QR with the diagonal of R made positive; n p^2 operations."""
+    r"""Uniform orthonormal matrices: the Q of a Gaussian's QR with the diagonal of R made positive; n p^2 operations.
+
+    Parameters
+    ----------
+    n, p : int
+        Rows and columns, ``n >= p >= 1``.
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n, p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> draws.haar(5, 2, size=3, rng=np.random.default_rng(1)).shape
+    (3, 5, 2)
+    """
     _check_dimensions(n, p)
     return _positive_qr(rng.standard_normal((*_shape(size), n, p)))
 
@@ -49,7 +69,32 @@ def haar(n: int, p: int, *, size: Size = None, rng: np.random.Generator) -> Matr
 def angular_central_gaussian(Sigma: ArrayLike, p: int, *, size: Size = None, rng: np.random.Generator) -> Matrix:
     r"""Matrix angular central Gaussian: the polar factor :math:`Z(Z'Z)^{-1/2}` of ``Z`` with columns N(0, Sigma).
 
-    Exact; density :math:`|\Sigma|^{-p/2} |X'\Sigma^{-1}X|^{-n/2}` (Chikuse 1990, doi:10.1016/0047-259X(90)90050-R).
+    Exact; density :math:`|\Sigma|^{-p/2} |X'\Sigma^{-1}X|^{-n/2}`.
+
+    Parameters
+    ----------
+    Sigma : (n, n)
+        Positive definite.
+    p : int
+        Number of columns.
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n, p)
+
+    References
+    ----------
+    Chikuse (1990), doi:10.1016/0047-259X(90)90050-R.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> draws.angular_central_gaussian(np.diag([9.0, 4.0, 1.0]), 2, rng=np.random.default_rng(1)).shape
+    (3, 2)
     """
     Sigma = _symmetric("Sigma", Sigma)
     n = len(Sigma)
@@ -67,10 +112,36 @@ def angular_central_gaussian(Sigma: ArrayLike, p: int, *, size: Size = None, rng
 
 
 def von_mises_fisher(mu: ArrayLike, kappa: float, *, size: Size = None, rng: np.random.Generator) -> Matrix:
-    """Unit vectors ``(*size, n)`` with density exp(kappa mu'x); ``mu`` is a direction and need not have norm one.
+    r"""Unit vectors with density proportional to :math:`\exp(\kappa\mu'x)`.
 
     Exact, by Wood's rejection for the cosine (acceptance at least 0.65 for any n and kappa) and a uniform direction
     across; no rotation matrix, so ``mu = -e_1`` is nothing special. n operations a draw.
+
+    Parameters
+    ----------
+    mu : (n,)
+        Mean direction; it need not have norm one.
+    kappa : float
+        Concentration, not negative.
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n)
+
+    References
+    ----------
+    Wood (1994), doi:10.1080/03610919408813161.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> x = draws.von_mises_fisher([0.0, 0.0, 1.0], 50.0, size=1000, rng=np.random.default_rng(1))
+    >>> bool(abs(x[:, 2].mean() - 0.98) < 0.002)  # coth(kappa) - 1 / kappa
+    True
     """
     mu = _finite("mu", mu)
     kappa = float(kappa)
@@ -107,6 +178,26 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
     Parameters
     ----------
     F : (n, p)
+        The mode is its polar factor, the singular values are the concentrations.
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n, p)
+
+    References
+    ----------
+    Hoff (2009), doi:10.1198/jcgs.2009.07177.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> X = draws.matrix_langevin(100 * np.eye(4, 2), size=10, rng=np.random.default_rng(1))
+    >>> bool(X[:, 0, 0].min() > 0.9)
+    True
     """
     F = _finite("F", F)
     if F.ndim != 2:
@@ -165,6 +256,34 @@ def matrix_bingham(A: ArrayLike, B: ArrayLike | None, p: int, *, size: Size = No
     of the identity, until a budget of proposals is spent (many concentrated columns). For other B, and for draws the
     budget did not reach, it is the end of ``GIBBS_SWEEPS`` Gibbs sweeps with exact conditionals (approximate
     in principle), as in :func:`matrix_bingham_langevin`.
+
+    Parameters
+    ----------
+    A : (n, n)
+        Symmetric.
+    B : (p, p), (p,) or None
+        Symmetric, or the diagonal of a diagonal matrix; None is the identity.
+    p : int
+        Number of columns.
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n, p)
+
+    References
+    ----------
+    Kent, Ganeiber & Mardia (2018), doi:10.1080/10618600.2017.1390468.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> X = draws.matrix_bingham(np.diag([100.0, 0.0, 0.0]), None, 1, size=10, rng=np.random.default_rng(1))
+    >>> bool(abs(X[:, 0, 0]).min() > 0.9)
+    True
     """
     A = _symmetric("A", A)
     n = len(A)
@@ -217,9 +336,30 @@ def matrix_bingham_langevin(
 
     Parameters
     ----------
-    A : (n, n) symmetric.
-    B : (p, p) symmetric, or None for the identity.
+    A : (n, n)
+        Symmetric.
+    B : (p, p), (p,) or None
+        Symmetric, or the diagonal of a diagonal matrix; None is the identity.
     F : (n, p)
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n, p)
+
+    References
+    ----------
+    Hoff (2009), doi:10.1198/jcgs.2009.07177.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> rng = np.random.default_rng(1)
+    >>> draws.matrix_bingham_langevin(np.diag([3.0, 2.0, 1.0]), [2.0, 1.0], np.eye(3, 2), size=2, rng=rng).shape
+    (2, 3, 2)
     """
     A = _symmetric("A", A)
     F = _finite("F", F)

@@ -48,6 +48,18 @@ def log_hyp0f1(n, s):
     ``exact_limit``, and for p >= 6, a second-order saddlepoint approximation continues them; docs/normalizers.md has
     its measured error.
     Continuous with a continuous derivative for p <= 5, analytic for p >= 6. Compiled; callable from compiled code.
+
+    References
+    ----------
+    Muirhead (1982), doi:10.1002/9780470316559; Butler & Wood (2003), doi:10.1214/aos/1059655917.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel.normalizers import log_hyp0f1
+    >>> value, grad = log_hyp0f1(3, np.array([2.0]))  # the sphere: sinh(kappa) / kappa
+    >>> np.allclose(value, np.log(np.sinh(2) / 2)), np.allclose(grad, 1 / np.tanh(2) - 1 / 2)
+    (True, True)
     """
     rows = float(n)
     size = np.abs(s)
@@ -154,7 +166,28 @@ def _muirhead_divisor(a, k):
 
 
 def log_hyp0f1_batch(n: int, s: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """:func:`log_hyp0f1` for every vector ``s[..., :]``: values and derivatives, each in the batch's shape."""
+    """:func:`log_hyp0f1` for every vector ``s[..., :]``.
+
+    Parameters
+    ----------
+    n : int
+        Rows, n >= p.
+    s : array (..., p)
+        Singular values.
+
+    Returns
+    -------
+    value : array (...)
+    grad : array (..., p)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel.normalizers import log_hyp0f1_batch
+    >>> value, grad = log_hyp0f1_batch(5, [[0.0, 0.0], [3.0, 1.0]])
+    >>> value.shape, grad.shape, float(value[0])
+    ((2,), (2, 2), 0.0)
+    """
     s = np.asarray(s, dtype=np.float64)
     value = np.empty(s.shape[:-1])
     grad = np.empty(s.shape)
@@ -186,6 +219,13 @@ def log_bingham(n: int, a: ArrayLike, b: ArrayLike) -> tuple[float, NDArray[np.f
     ------
     ValueError
         For unequal b with 1 < p, or min(p, n - p) > 10: no normaliser is implemented for these.
+
+    Examples
+    --------
+    >>> from pymc_stiefel.normalizers import log_bingham
+    >>> value, grad = log_bingham(4, [3.0, 1.0, 0.0, 0.0], [1.0, 1.0])
+    >>> round(float(grad.sum()), 9)  # the trace of E[XX'] is p
+    2.0
     """
     a = np.ascontiguousarray(a, dtype=np.float64)
     b = np.atleast_1d(np.asarray(b, dtype=np.float64))

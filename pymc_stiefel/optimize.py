@@ -26,7 +26,7 @@ __all__ = ["Optimum", "find_MAP", "minimize_stochastic"]
 
 
 class Optimum(dict):
-    """Names and values of the variables at an optimum, as ``initvals`` of ``pm.sample`` takes them.
+    """Names and values of the variables at an optimum: a dict that ``initvals`` of ``pm.sample`` takes.
 
     Attributes
     ----------
@@ -39,6 +39,16 @@ class Optimum(dict):
     n_evaluations : int
         Gradients used.
     converged : bool
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     x = pst.VonMisesFisher("x", mu=[0.0, 0.0, 1.0], kappa=5)
+    ...     best = pst.find_MAP(progressbar=False, random_seed=1)
+    >>> list(best), best.converged, bool(best.gradient_norm < 1e-8)
+    (['x'], True, True)
     """
 
     logp: float

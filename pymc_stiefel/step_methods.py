@@ -188,11 +188,28 @@ class OrthogonalHMC(_ManifoldHMC):
 class GeodesicHMC(_ManifoldHMC):
     """Geodesic Monte Carlo (gHMC): exact geodesics of the embedded metric.
 
-    Parameters as for :class:`OrthogonalHMC`. A drift costs O(n p^2), with two matrix exponentials.
+    A drift costs O(n p^2), with two matrix exponentials.
+
+    Parameters
+    ----------
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, reflect
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    model, rng, initial_point, compile_kwargs, blocked
+        As for PyMC's own step methods.
 
     References
     ----------
     Byrne & Girolami (2013), Geodesic Monte Carlo on embedded manifolds, doi:10.1111/sjos.12036.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     x = pst.VonMisesFisher("x", mu=[0.0, 0.0, 1.0], kappa=20)
+    ...     idata = pm.sample(draws=50, tune=50, chains=1, step=pst.GeodesicHMC(), progressbar=False, random_seed=1)
+    >>> bool(idata["posterior"]["x"][..., 2].mean() > 0.8)
+    True
     """
 
     name = "ghmc"
@@ -203,10 +220,32 @@ class StiefelNUTS(_ManifoldHMC):
     """No-U-turn sampler with a splitting drift and masses learnt for every column and pair of columns.
 
     The step that ``pm.sample()`` picks for models with orthonormal variables. A drift costs O(n p^2), with no linear
-    solve. Options reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.9)`` or
+    solve. Options reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.95)`` or
     ``pm.sample(nuts={"max_treedepth": 12})``.
 
-    Parameters as for :class:`OrthogonalHMC`, but ``target_accept`` is 0.9 by default.
+    Parameters
+    ----------
+    vars, step_size, n_steps, path_length, jitter, max_treedepth, adapt_step_size, adapt_metric, reflect
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    target_accept : float, default 0.9
+        Mean acceptance that the adaptation of the step size aims at.
+    model, rng, initial_point, compile_kwargs, blocked
+        As for PyMC's own step methods.
+
+    References
+    ----------
+    Hoffman & Gelman (2014), The no-U-turn sampler, arXiv:1111.4246; Betancourt (2017), A conceptual introduction to
+    Hamiltonian Monte Carlo, arXiv:1701.02434.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     X = pst.MatrixLangevin("X", F=30 * np.eye(4, 2))
+    ...     idata = pm.sample(draws=50, tune=50, chains=1, progressbar=False, random_seed=1)
+    >>> bool(pst.orthogonality_error(idata, "X").max() < 1e-12)
+    True
     """
 
     # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.

@@ -34,7 +34,14 @@ __all__ = [
 class ManifoldExpansion(Transform):
     """Base of the transforms whose value variable has the shape of the variable and contains the manifold.
 
-    On the manifold ``backward`` is the identity and ``log_jac_det`` is constant.
+    On the manifold ``backward`` is the identity and ``log_jac_det`` is constant, so a sampler that keeps its values
+    there needs no transform, and any other sampler may leave it.
+
+    Examples
+    --------
+    >>> import pymc_stiefel as pst
+    >>> isinstance(pst.transforms.polar, pst.transforms.ManifoldExpansion)
+    True
     """
 
     name: str
@@ -57,6 +64,14 @@ class PolarTransform(ManifoldExpansion):
     ----------
     Jauch, Hoff & Dunson (2021), Monte Carlo simulation on the Stiefel manifold via polar expansion,
     doi:10.1080/10618600.2020.1859382.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> pst.transforms.polar.backward(np.array([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])).eval()
+    array([[0., 1.],
+           [1., 0.],
+           [0., 0.]])
     """
 
     name = "polar"
@@ -79,6 +94,14 @@ class RotationTransform(ManifoldExpansion):
     References
     ----------
     Kabsch (1976), doi:10.1107/S0567739476001873.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> pst.transforms.rotation.backward(np.diag([3.0, 2.0, -1.0])).eval()
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
     """
 
     name = "rotation"
@@ -94,7 +117,14 @@ class RotationTransform(ManifoldExpansion):
 
 
 class SphereTransform(ManifoldExpansion):
-    """Expansion ``x = z / |z|`` of the unit sphere with Gaussian ``z``; value shape ``(..., n)``."""
+    """Expansion ``x = z / |z|`` of the unit sphere with Gaussian ``z``; value shape ``(..., n)``.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst, pytensor.tensor as pt
+    >>> pst.transforms.sphere.backward(pt.as_tensor([3.0, 4.0])).eval()
+    array([0.6, 0.8])
+    """
 
     name = "sphere"
     ndim_supp = 1
