@@ -1,9 +1,11 @@
 r"""Building blocks: low-rank and positive-definite matrices, orthogonal columns, layers of networks.
 
 Each function works inside a ``pm.Model``, registers its parts as ``{name}_U``, ``{name}_s``, ... and the matrix itself
-as a deterministic ``name``, and returns the latter. Parts are aligned afterwards as in
+as a deterministic ``name``, and returns the latter. A batch of independent matrices has leading dimensions: those of
+``shape`` for :func:`low_rank`, ``size`` elsewhere, or just more ``dims`` than one matrix has. Parts are aligned
+afterwards as in
 
-    pst.align(idata, "W_U", companions={"W_V": "rotate", "W_s": "permute"})
+    pst.align(idata, "W_U", companions={"W_V": "rotate"}, order_by="W_s")
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
@@ -24,7 +27,7 @@ __all__ = ["eigen_spd", "low_rank", "orthogonal_columns", "orthogonal_conv", "or
 
 def low_rank(
     name: str,
-    shape: tuple[int, int],
+    shape: Sequence[int],
     rank: int,
     *,
     singular_values: str | TensorVariable = "gaussian",
@@ -40,8 +43,8 @@ def low_rank(
     ----------
     name : str
         Name of ``W``; the parts are ``{name}_U``, ``{name}_s`` and ``{name}_V``.
-    shape : (int, int)
-        ``(m, n)``.
+    shape : sequence of int
+        ``(m, n)``, or ``(*batch, m, n)`` for a batch.
     rank : int
         ``r <= min(m, n)``.
     singular_values : "gaussian" or a positive distribution
@@ -55,16 +58,16 @@ def low_rank(
           :math:`E|W|^2 = \sigma^2 r (m + n - r)`, the dimension of the manifold times :math:`\sigma^2`.
         - a scalar such as ``pm.HalfNormal.dist(2)``: independent draws of it, put in order.
     sigma : float or variable
-        Scale of the ``"gaussian"`` law; it may be a random variable.
-    dims : pair of str, optional
-        Dims of ``W``; default ``{name}_row`` and ``{name}_column``.
+        Scale of the ``"gaussian"`` law; it may be a random variable, and have the shape of the batch.
+    dims : sequence of str, optional
+        Dims of ``W``; default ``{name}_row`` and ``{name}_column``, with ``{name}_batch_0``, ... in front.
     rank_dim : str, optional
         Dim of ``s`` and of the columns of ``U`` and ``V``; default ``{name}_rank``.
 
     Returns
     -------
     TensorVariable
-        ``W``, shape (m, n).
+        ``W``, shape (*batch, m, n).
 
     References
     ----------
@@ -78,20 +81,20 @@ def low_rank(
     >>> pm.draw(W, random_seed=1).shape
     (5, 4)
     """
-    m, n = shape
+    *batch_shape, m, n = shape
     if not 1 <= rank <= min(m, n):
         raise ValueError(f"need 1 <= rank <= min(m, n), got rank = {rank} with shape {(m, n)}")
-    row, column = _dims(name, dims, shape, ("row", "column"))
-    (inner,) = _dims(name, None if rank_dim is None else [rank_dim], [rank], ["rank"])
-    U = StiefelUniform(f"{name}_U", n=m, p=rank, dims=(row, inner))
-    V = StiefelUniform(f"{name}_V", n=n, p=rank, dims=(column, inner))
+    batch, (row, column) = _dims(name, dims, (m, n), ("row", "column"), batch_shape or None)
+    _, (inner,) = _dims(name, None if rank_dim is None else [rank_dim], [rank], ["rank"])
+    U = StiefelUniform(f"{name}_U", n=m, p=rank, dims=(*batch, row, inner))
+    V = StiefelUniform(f"{name}_V", n=n, p=rank, dims=(*batch, column, inner))
     if isinstance(singular_values, str):
         if singular_values != "gaussian":
             raise ValueError(f"singular_values must be 'gaussian' or a distribution, got {singular_values!r}")
-        s = wishart_spectrum(f"{name}_s", rank, m + n - rank, scale=sigma, kind="gaussian", dims=inner)
+        s = wishart_spectrum(f"{name}_s", rank, m + n - rank, scale=sigma, kind="gaussian", dims=(*batch, inner))
     else:
-        s = ordered_iid(f"{name}_s", rank, singular_values, dims=inner)
-    return pm.Deterministic(name, (U * s) @ V.T, dims=(row, column))
+        s = ordered_iid(f"{name}_s", rank, singular_values, dims=(*batch, inner))
+    return pm.Deterministic(name, _scaled(U, s) @ pt.swapaxes(V, -1, -2), dims=(*batch, row, column))
 
 
 def eigen_spd(
@@ -101,6 +104,7 @@ def eigen_spd(
     eigenvalues: str | TensorVariable = "wishart",
     nu: Any = None,
     scale: Any = 1.0,
+    size: int | Sequence[int] | None = None,
     dims: Sequence[str] | None = None,
     eigen_dim: str | None = None,
 ) -> TensorVariable:
@@ -121,16 +125,20 @@ def eigen_spd(
     nu : float, optional
         Degrees of freedom, ``nu > n - 1``; default ``n + 2``, for which the inverse Wishart has mean ``scale * I``.
     scale : float or variable
-        The scalar ``c``. A scale matrix other than a multiple of the identity ties ``Q`` to ``l``: use ``L S L'``.
-    dims : pair of str, optional
-        Dims of ``S``, default ``{name}_row`` and ``{name}_column``; the first is also that of the rows of ``Q``.
+        The number ``c``, or one for each matrix of a batch. A scale matrix other than a multiple of the identity ties
+        ``Q`` to ``l``: use ``L S L'``.
+    size : int or sequence of int, optional
+        Shape of a batch of independent matrices.
+    dims : sequence of str, optional
+        Dims of ``S``, default ``{name}_row`` and ``{name}_column``, with ``{name}_batch_0``, ... in front; that of the
+        rows is also that of the rows of ``Q``.
     eigen_dim : str, optional
         Dim of ``l`` and of the columns of ``Q``; default ``{name}_eigen``.
 
     Returns
     -------
     TensorVariable
-        ``S``, shape (n, n).
+        ``S``, shape (*size, n, n).
 
     References
     ----------
@@ -144,18 +152,18 @@ def eigen_spd(
     >>> pm.draw(S, random_seed=1).shape
     (3, 3)
     """
-    row, column = _dims(name, dims, (n, n), ("row", "column"))
-    (inner,) = _dims(name, None if eigen_dim is None else [eigen_dim], [n], ["eigen"])
+    batch, (row, column) = _dims(name, dims, (n, n), ("row", "column"), size)
+    _, (inner,) = _dims(name, None if eigen_dim is None else [eigen_dim], [n], ["eigen"])
     # a rotation is enough, since the sign of a column cancels; and unlike O(n) its group is connected
-    Q = SpecialOrthogonal(f"{name}_Q", n=n, dims=(row, inner))
+    Q = SpecialOrthogonal(f"{name}_Q", n=n, dims=(*batch, row, inner))
     if isinstance(eigenvalues, str):
         if eigenvalues not in ("wishart", "inverse_wishart"):
             raise ValueError(f"eigenvalues must be 'wishart', 'inverse_wishart' or a distribution, got {eigenvalues!r}")
         nu = n + 2 if nu is None else nu
-        l = wishart_spectrum(f"{name}_l", n, nu, scale=scale, kind=eigenvalues, dims=inner)
+        l = wishart_spectrum(f"{name}_l", n, nu, scale=scale, kind=eigenvalues, dims=(*batch, inner))
     else:
-        l = ordered_iid(f"{name}_l", n, eigenvalues, dims=inner)
-    return pm.Deterministic(name, (Q * l) @ Q.T, dims=(row, column))
+        l = ordered_iid(f"{name}_l", n, eigenvalues, dims=(*batch, inner))
+    return pm.Deterministic(name, _scaled(Q, l) @ pt.swapaxes(Q, -1, -2), dims=(*batch, row, column))
 
 
 def orthogonal_columns(
@@ -165,6 +173,7 @@ def orthogonal_columns(
     *,
     scales: TensorVariable,
     ordered: bool = False,
+    size: int | Sequence[int] | None = None,
     dims: Sequence[str] | None = None,
 ) -> TensorVariable:
     r"""An n x p matrix with orthogonal columns of free length, :math:`X = Q\,\mathrm{diag}(d)`.
@@ -181,13 +190,15 @@ def orthogonal_columns(
         Law of one length: a positive scalar such as ``pm.HalfNormal.dist(1)``.
     ordered : bool
         Whether the lengths come in descending order.
-    dims : pair of str, optional
-        Dims of ``X``; default ``{name}_row`` and ``{name}_column``.
+    size : int or sequence of int, optional
+        Shape of a batch of independent matrices.
+    dims : sequence of str, optional
+        Dims of ``X``; default ``{name}_row`` and ``{name}_column``, with ``{name}_batch_0``, ... in front.
 
     Returns
     -------
     TensorVariable
-        ``X``, shape (n, p).
+        ``X``, shape (*size, n, p).
 
     Examples
     --------
@@ -197,19 +208,26 @@ def orthogonal_columns(
     >>> pm.draw(X, random_seed=1).shape
     (5, 2)
     """
-    row, column = _dims(name, dims, (n, p), ("row", "column"))
-    Q = StiefelUniform(f"{name}_Q", n=n, p=p, dims=(row, column))
+    batch, (row, column) = _dims(name, dims, (n, p), ("row", "column"), size)
+    Q = StiefelUniform(f"{name}_Q", n=n, p=p, dims=(*batch, row, column))
     if ordered:
-        d = ordered_iid(f"{name}_d", p, scales, dims=(column,))
+        d = ordered_iid(f"{name}_d", p, scales, dims=(*batch, column))
     else:
         check_positive_scalar(scales)
-        sized = change_dist_size(scales, (p,))
-        d = pm.modelcontext(None).register_rv(sized, f"{name}_d", dims=(column,))
-    return pm.Deterministic(name, Q * d, dims=(row, column))
+        model = pm.modelcontext(None)
+        sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in (*batch, column)))
+        d = model.register_rv(sized, f"{name}_d", dims=(*batch, column))
+    return pm.Deterministic(name, _scaled(Q, d), dims=(*batch, row, column))
 
 
 def orthogonal_dense(
-    name: str, n_in: int, n_out: int, *, gain: Any = 1.0, dims: Sequence[str] | None = None
+    name: str,
+    n_in: int,
+    n_out: int,
+    *,
+    gain: Any = 1.0,
+    size: int | Sequence[int] | None = None,
+    dims: Sequence[str] | None = None,
 ) -> TensorVariable:
     r"""Weights of a dense layer ``x @ W``, with orthonormal columns or, if ``n_out > n_in``, rows.
 
@@ -223,13 +241,15 @@ def orthogonal_dense(
         Inputs and outputs of the layer.
     gain : float or variable
         :math:`g`, the length of the columns or rows.
-    dims : pair of str, optional
-        Dims of ``W``; default ``{name}_in`` and ``{name}_out``.
+    size : int or sequence of int, optional
+        Shape of a batch of independent matrices.
+    dims : sequence of str, optional
+        Dims of ``W``; default ``{name}_in`` and ``{name}_out``, with ``{name}_batch_0``, ... in front.
 
     Returns
     -------
     TensorVariable
-        ``W``, shape (n_in, n_out).
+        ``W``, shape (*size, n_in, n_out).
 
     References
     ----------
@@ -243,12 +263,12 @@ def orthogonal_dense(
     >>> pm.draw(W, random_seed=1).shape
     (8, 3)
     """
-    first, second = _dims(name, dims, (n_in, n_out), ("in", "out"))
+    batch, (first, second) = _dims(name, dims, (n_in, n_out), ("in", "out"), size)
     if n_in >= n_out:
-        W = StiefelUniform(f"{name}_Q", n=n_in, p=n_out, dims=(first, second))
+        W: TensorVariable = StiefelUniform(f"{name}_Q", n=n_in, p=n_out, dims=(*batch, first, second))
     else:
-        W = StiefelUniform(f"{name}_Q", n=n_out, p=n_in, dims=(second, first)).T
-    return pm.Deterministic(name, gain * W, dims=(first, second))
+        W = pt.swapaxes(StiefelUniform(f"{name}_Q", n=n_out, p=n_in, dims=(*batch, second, first)), -1, -2)
+    return pm.Deterministic(name, gain * W, dims=(*batch, first, second))
 
 
 def orthogonal_conv(
@@ -258,6 +278,7 @@ def orthogonal_conv(
     kernel_size: int | Sequence[int],
     *,
     gain: Any = 1.0,
+    size: int | Sequence[int] | None = None,
     dims: Sequence[str] | None = None,
 ) -> TensorVariable:
     """Convolution kernel, orthogonal as the matrix ``out x (in * width * height)``.
@@ -268,20 +289,24 @@ def orthogonal_conv(
     Parameters
     ----------
     name : str
-        Name of the kernel; its uniform part is ``{name}_Q``, of shape (max, min).
+        Name of the kernel; its uniform part is ``{name}_Q``, of shape (max, min), dims those of the output channels
+        and ``{name}_fan_in``.
     out_channels, in_channels : int
         Number of filters and of channels that each of them reads.
     kernel_size : int or sequence of int
         One number is a square kernel.
     gain : float or variable
         Length of the filters.
+    size : int or sequence of int, optional
+        Shape of a batch of independent matrices.
     dims : sequence of str, optional
-        Dims of the kernel.
+        Dims of the kernel; default ``{name}_out``, ``{name}_in``, ``{name}_kernel_0``, ..., with
+        ``{name}_batch_0``, ... in front.
 
     Returns
     -------
     TensorVariable
-        Shape ``(out_channels, in_channels, *kernel_size)``.
+        Shape ``(*size, out_channels, in_channels, *kernel_size)``.
 
     Examples
     --------
@@ -293,20 +318,43 @@ def orthogonal_conv(
     """
     window = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
     fan_in = in_channels * math.prod(window)
+    suffixes = ("out", "in", *(f"kernel_{i}" for i in range(len(window))))
+    batch, (out, *others) = _dims(name, dims, (out_channels, in_channels, *window), suffixes, size)
+    _, (inner,) = _dims(name, None, [fan_in], ["fan_in"])
     if out_channels <= fan_in:
-        kernel = StiefelUniform(f"{name}_Q", n=fan_in, p=out_channels).T
+        kernel = pt.swapaxes(StiefelUniform(f"{name}_Q", n=fan_in, p=out_channels, dims=(*batch, inner, out)), -1, -2)
     else:
-        kernel = StiefelUniform(f"{name}_Q", n=out_channels, p=fan_in)
-    return pm.Deterministic(name, gain * kernel.reshape((out_channels, in_channels, *window)), dims=dims)
+        kernel = StiefelUniform(f"{name}_Q", n=out_channels, p=fan_in, dims=(*batch, out, inner))
+    shape = (*(kernel.shape[i] for i in range(len(batch))), out_channels, in_channels, *window)
+    return pm.Deterministic(name, gain * kernel.reshape(shape), dims=(*batch, out, *others))
 
 
-def _dims(name: str, dims: Sequence[str] | None, sizes: Sequence[int], suffixes: Sequence[str]) -> tuple[str, ...]:
-    """The user's dims, or new ones ``{name}_{suffix}``: parts that share a dimension shall say so."""
+def _scaled(X: TensorVariable, d: TensorVariable) -> TensorVariable:
+    """``X diag(d)``, matrices and vectors in the last dimensions."""
+    return X * (d if d.ndim == 1 else d[..., None, :])
+
+
+def _dims(
+    name: str,
+    dims: Sequence[str] | None,
+    sizes: Sequence[int],
+    suffixes: Sequence[str],
+    size: int | Sequence[int] | None = None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Dims of the batch and of one matrix: the user's, or new ones, since parts that share a dimension shall say so."""
+    model = pm.modelcontext(None)
+    batch_shape = () if size is None else (size,) if isinstance(size, int) else tuple(size)
     if dims is None:
-        model = pm.modelcontext(None)
-        dims = [f"{name}_{suffix}" for suffix in suffixes]
-        for dim, size in zip(dims, sizes, strict=True):
-            model.add_coord(dim, range(size))
-    if isinstance(dims, str) or len(dims) != len(sizes):
-        raise ValueError(f"dims must be {len(sizes)} names, got {dims!r}")
-    return tuple(dims)
+        dims = [*(f"{name}_batch_{i}" for i in range(len(batch_shape))), *(f"{name}_{suffix}" for suffix in suffixes)]
+        for dim, length in zip(dims, (*batch_shape, *sizes), strict=True):
+            model.add_coord(dim, range(length))
+    n_batch = len(dims) - len(sizes)
+    if isinstance(dims, str) or n_batch < 0 or (size is not None and n_batch != len(batch_shape)):
+        wanted = f"{len(batch_shape) + len(sizes)} names" + ("" if size is not None else ", those of a batch in front")
+        raise ValueError(f"dims of {name!r} must be {wanted}, got {dims!r}")
+    for dim, length in zip(dims, batch_shape, strict=False):
+        if dim in model.dim_lengths and int(model.dim_lengths[dim].eval()) != length:
+            raise ValueError(
+                f"{name!r} has {length} along {dim!r}, which has length {int(model.dim_lengths[dim].eval())}"
+            )
+    return tuple(dims[:n_batch]), tuple(dims[n_batch:])

@@ -74,13 +74,15 @@ def wishart_spectrum(
     Muirhead (1982), Aspects of Multivariate Statistical Theory, Theorem 3.2.18, doi:10.1002/9780470316559.
     """
     power = POWERS[kind]
-    degrees = pt.as_tensor_variable(nu) - np.arange(rank)  # of the chi-squared diagonal; nu itself is the first
-    if isinstance(nu, int | float | np.number) and nu <= rank - 1:
+    degrees = pt.as_tensor_variable(nu)[..., None] - np.arange(rank)  # of the chi-squared diagonal; nu is the first
+    if isinstance(nu, int | float | np.number | np.ndarray) and np.min(nu) <= rank - 1:
         raise ValueError(f"need nu > rank - 1, got nu = {nu} with rank = {rank}")
 
     def dist(degrees: TensorVariable, scale: TensorVariable, size: Any) -> TensorVariable:
-        normals = pm.Normal.dist(size=_shape(size, rank, rank))
-        lengths = pt.sqrt(pm.ChiSquared.dist(degrees, size=_shape(size, rank)))
+        batch = degrees[..., 0] * scale  # parameters of a batch: each matrix has its own draw
+        shape = [batch.shape[i] for i in range(batch.ndim)] if rv_size_is_none(size) else list(size)
+        normals = pm.Normal.dist(size=(*shape, rank, rank))
+        lengths = pt.sqrt(pm.ChiSquared.dist(degrees, size=(*shape, rank)))
         bartlett = pt.tril(normals, -1) + lengths[..., None] * np.eye(rank)
         return _sorted(scale[..., None] * pt.linalg.svd(bartlett, compute_uv=False) ** (2 * power), rank)
 
@@ -123,7 +125,7 @@ def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None)
 
     def dist(places: TensorVariable, *params: Any) -> TensorVariable:
         *inner, size = params
-        return _sorted(rebuilt(inner, _shape(size, rank)), rank)
+        return _sorted(rebuilt(inner, (rank,) if rv_size_is_none(size) else (*size, rank)), rank)
 
     def logp(value: TensorVariable, places: TensorVariable, *params: Any) -> TensorVariable:
         return _on_descending(
@@ -152,10 +154,6 @@ def check_positive_scalar(base: Any) -> Any:
     if _default_transform(op, base) is None:
         raise ValueError(f"need a positive distribution such as pm.HalfNormal.dist(1), got {op}, which has no bounds")
     return op
-
-
-def _shape(size: Any, *core: int) -> tuple[Any, ...]:
-    return core if rv_size_is_none(size) else (*size, *core)
 
 
 def _sorted(x: TensorVariable, rank: int) -> TensorVariable:

@@ -233,6 +233,76 @@ def test_orthogonal_columns_and_layers():
     assert idata["prior"]["X_d"].dims[2:] == ("k",)
 
 
+def test_batches_are_independent_matrices():
+    """Each matrix of a batch has the law of one, with a scale of its own where one is given."""
+    sigma = np.array([0.5, 1.0, 2.0])
+    with pm.Model(coords={"g": range(3), "i": range(4), "j": range(3)}) as model:
+        pst.low_rank("W", (4, 3), 3, sigma=sigma, dims=("g", "i", "j"))
+        pst.low_rank("Y", (2, 3, 5, 4), 2, singular_values=pm.HalfNormal.dist(2.0))
+        pst.eigen_spd("S", 3, eigenvalues="inverse_wishart", nu=6, scale=sigma, size=3)
+    draws, idata = prior(model, 2000)
+    W, S = draws["W"], draws["S"]
+    for g in range(3):
+        for entry in W[:, g].reshape(len(W), -1).T:
+            assert stats.kstest(entry, stats.norm(0, sigma[g]).cdf).pvalue > 1e-4
+        direct = stats.invwishart(6, sigma[g] * np.eye(3)).rvs(2000, random_state=g)
+        assert_same_law(np.linalg.slogdet(S[:, g])[1], np.linalg.slogdet(direct)[1])
+        assert_same_law(S[:, g, 0, 1], direct[:, 0, 1])
+    assert abs(np.corrcoef(W[:, 0, 0, 0], W[:, 1, 0, 0])[0, 1]) < 5 / np.sqrt(len(W))
+    assert stats.kstest(draws["Y_s"].ravel(), stats.halfnorm(scale=2).cdf).pvalue > 1e-4
+    prior_group = idata["prior"]
+    assert prior_group["W_U"].dims[2:] == ("g", "i", "W_rank") and prior_group["W_s"].dims[2:] == ("g", "W_rank")
+    assert prior_group["Y"].dims[2:] == ("Y_batch_0", "Y_batch_1", "Y_row", "Y_column")
+    np.testing.assert_allclose(np.linalg.svd(draws["Y"], compute_uv=False)[..., :2], draws["Y_s"], atol=1e-12)
+    parts = pst.align(idata, "W_U", group="prior", companions={"W_V": "rotate"}, order_by="W_s")
+    rebuilt = (parts["W_U"].values * parts["W_s"].values[..., None, :]) @ np.swapaxes(parts["W_V"].values, -1, -2)
+    np.testing.assert_allclose(rebuilt[0], W, atol=1e-10)
+
+
+def test_densities_of_batches_are_sums():
+    """The log density of a batch is the sum of those of its matrices, each with its own scale."""
+    sigma, nu = np.array([0.5, 2.0]), np.array([5.0, 8.0])
+    x = np.sort(np.random.default_rng(8).gamma(2, size=(2, 3)))[:, ::-1].copy()
+    with pm.Model(coords={"g": range(2), "k": range(3)}):
+        batch = [
+            spectra.wishart_spectrum("a", 3, nu, scale=sigma, dims=("g", "k")),
+            spectra.ordered_iid("b", 3, pm.Gamma.dist(3, 2), dims=("g", "k")),
+        ]
+        one = [
+            [spectra.wishart_spectrum(f"a{g}", 3, nu[g], scale=sigma[g]) for g in range(2)],
+            [spectra.ordered_iid(f"b{g}", 3, pm.Gamma.dist(3, 2)) for g in range(2)],
+        ]
+    for k in range(2):
+        together = pm.logp(batch[k], x).eval(mode="FAST_COMPILE")
+        apart = [pm.logp(one[k][g], x[g]).eval(mode="FAST_COMPILE") for g in range(2)]
+        np.testing.assert_allclose(together, apart)
+
+
+def test_batches_of_columns_and_layers():
+    with pm.Model(coords={"g": range(3), "i": range(5), "k": range(2)}) as model:
+        pst.orthogonal_columns("X", 5, 2, scales=pm.HalfNormal.dist(1.0), dims=("g", "i", "k"))
+        pst.orthogonal_columns("Z", 5, 2, scales=pm.Gamma.dist(2, 1), ordered=True, size=3)
+        pst.orthogonal_dense("wide", 2, 5, size=(3,))
+        pst.orthogonal_conv("K", 4, 3, 2, gain=2.0, size=3)
+    draws, idata = prior(model, 300)
+    for name in ("X", "Z"):
+        gram = np.swapaxes(draws[name], -1, -2) @ draws[name]
+        np.testing.assert_allclose(gram, draws[f"{name}_d"][..., None, :] ** 2 * np.eye(2), atol=1e-10)
+    assert stats.kstest(draws["X_d"].ravel(), stats.halfnorm().cdf).pvalue > 1e-4
+    assert (np.diff(draws["Z_d"], axis=-1) < 0).all()
+    identity = np.broadcast_to(np.eye(2), (300, 3, 2, 2))
+    np.testing.assert_allclose(draws["wide"] @ np.swapaxes(draws["wide"], -1, -2), identity, atol=1e-10)
+    filters = draws["K"].reshape(300, 3, 4, 12)
+    np.testing.assert_allclose(
+        filters @ np.swapaxes(filters, -1, -2), np.broadcast_to(4 * np.eye(4), (300, 3, 4, 4)), atol=1e-10
+    )
+    assert idata["prior"]["X_d"].dims[2:] == ("g", "k") and idata["prior"]["K_Q"].dims[2:] == (
+        "K_batch_0",
+        "K_fan_in",
+        "K_out",
+    )
+
+
 def test_bad_arguments_are_named():
     with pm.Model():
         with pytest.raises(ValueError, match="rank = 4 with shape"):
@@ -243,6 +313,8 @@ def test_bad_arguments_are_named():
             pst.eigen_spd("S", 3, eigenvalues="gauss")
         with pytest.raises(ValueError, match="2 names"):
             pst.orthogonal_dense("D", 4, 3, dims="i")
+        with pytest.raises(ValueError, match=r"dims of 'E' must be 3 names, got \['i', 'j'\]"):
+            pst.orthogonal_dense("E", 4, 3, size=2, dims=["i", "j"])
         with pytest.raises(TypeError, match="scalar distribution"):
             pst.orthogonal_columns("X", 4, 3, scales=2.0)
 
