@@ -64,7 +64,6 @@ if _mathjax is None or _mathjax.origin is None:
     raise ModuleNotFoundError("the formulas need sphinx-mathjax-offline: pip install -e '.[docs]'")
 html_static_path = [str(Path(_mathjax.origin).parent / "static" / "mathjax" / "tex-svg.js")]
 mathjax_path = "tex-svg.js"
-mathjax3_config = {"tex": {"macros": {name: rf"\operatorname{{{name}}}" for name in ("tr", "skew", "sym", "diag")}}}
 
 
 def call_signature(app, what, name, obj, options, signature, returns):

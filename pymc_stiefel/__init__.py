@@ -61,4 +61,4 @@ __all__ = [
     "transforms",
 ]
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
