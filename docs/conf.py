@@ -62,7 +62,8 @@ html_copy_source = False
 _mathjax = importlib.util.find_spec("sphinx-mathjax-offline")
 if _mathjax is None or _mathjax.origin is None:
     raise ModuleNotFoundError("the formulas need sphinx-mathjax-offline: pip install -e '.[docs]'")
-html_static_path = [str(Path(_mathjax.origin).parent / "static" / "mathjax" / "tex-svg.js")]
+html_static_path = ["_static", str(Path(_mathjax.origin).parent / "static" / "mathjax" / "tex-svg.js")]
+html_css_files = ["site.css"]
 mathjax_path = "tex-svg.js"
 
 

@@ -67,7 +67,7 @@ def low_rank(
     Returns
     -------
     TensorVariable
-        ``W``, shape (*batch, m, n).
+        ``W``, shape ``(*batch, m, n)``.
 
     References
     ----------
@@ -138,7 +138,7 @@ def eigen_spd(
     Returns
     -------
     TensorVariable
-        ``S``, shape (*size, n, n).
+        ``S``, shape ``(*size, n, n)``.
 
     References
     ----------
@@ -198,7 +198,7 @@ def orthogonal_columns(
     Returns
     -------
     TensorVariable
-        ``X``, shape (*size, n, p).
+        ``X``, shape ``(*size, n, p)``.
 
     Examples
     --------
@@ -249,7 +249,7 @@ def orthogonal_dense(
     Returns
     -------
     TensorVariable
-        ``W``, shape (*size, n_in, n_out).
+        ``W``, shape ``(*size, n_in, n_out)``.
 
     References
     ----------
