@@ -36,8 +36,10 @@ class Clock:
 class PyMC:
     """``pm.sample`` with a given step; None leaves the choice to PyMC, which is its NUTS for an expanded model."""
 
-    def __init__(self, problem: Problem, draws: int, expansion: str, step: Callable | None) -> None:
-        self.problem, self.size, self.make_step = problem, draws, step
+    def __init__(
+        self, problem: Problem, draws: int, expansion: str, step: Callable | None, chains: int = CHAINS
+    ) -> None:
+        self.problem, self.size, self.make_step, self.chains = problem, draws, step, chains
         self.model = problem.build(expansion)
         self.options: dict = {}
 
@@ -49,7 +51,7 @@ class PyMC:
             idata = pm.sample(
                 self.size,
                 tune=self.size,
-                chains=CHAINS,
+                chains=self.chains,
                 cores=1,
                 random_seed=seed,
                 callback=clock,

@@ -154,29 +154,34 @@ def by_data(quick: bool) -> list[dict]:
     return table
 
 
-PEAK = """
-import resource
+RESIDENT = """
+import os
+from pathlib import Path
 from benchmarks.scaling import cheap_sampler
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 # a small chain first, so that code and compiler are not counted
-cheap_sampler([(3, 2)], "cayley", dynamic=True)[0].draw(cheap_sampler([(3, 2)], "cayley")[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+small, start = cheap_sampler([(3, 2)], "cayley", dynamic=True)
+small.draw(start)
+before = resident()
 sampler, q = cheap_sampler([({n}, {p})], "cayley", dynamic=True)
-sampler.draw(q)
-print(before * 1024, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+for _ in range(3):
+    sampler.draw(q)
+print(resident() - before)
 """
 
 
 def by_memory(quick: bool) -> list[dict]:
-    """Peak memory of a process with one no-U-turn chain, in bytes beyond an idle one."""
+    """Resident bytes of one no-U-turn chain after a few draws (Linux)."""
     table = []
     for n, p in MEMORY[:1] if quick else MEMORY:
-        command = [sys.executable, "-c", PEAK.format(n=n, p=p)]
+        command = [sys.executable, "-c", RESIDENT.format(n=n, p=p)]
         done = subprocess.run(command, cwd=HERE.parent, check=True, capture_output=True, text=True)
-        before, peak = map(int, done.stdout.split())
-        table.append(
-            {"n": n, "p": p, "idle": before, "bytes": peak - before, "matrices": (peak - before) / (8 * n * p)}
-        )
-        print(f"({n}, {p}): {(peak - before) / 2**20:.0f} MB, {table[-1]['matrices']:.0f} matrices", flush=True)
+        size = int(done.stdout)
+        table.append({"n": n, "p": p, "bytes": size, "matrices": size / (8 * n * p)})
+        print(f"({n}, {p}): {size / 2**20:.0f} MB, {table[-1]['matrices']:.0f} matrices", flush=True)
     return table
 
 

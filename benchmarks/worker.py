@@ -18,6 +18,8 @@ from benchmarks.samplers import SAMPLERS
 
 def diagnostics(x: np.ndarray) -> dict[str, Any]:
     """Effective sizes, R-hat, means and their errors of quantities (chain, draw, k), by ArviZ."""
+    if len(x) == 1:  # R-hat wants two chains: the halves will do
+        x = x.reshape(2, -1, x.shape[-1])
     data = az.convert_to_dataset({"x": x})
     bulk, tail = (az.ess(data, method=method)["x"].values for method in ("bulk", "tail"))
     return {
