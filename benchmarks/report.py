@@ -41,7 +41,7 @@ PAPER = """
 The mixture of sixteen matrix normals of Yanush & Kropotov (2019), n = p = 2 and n = 3, p = 2: smallest and median
 effective sample size over the coordinates of Q, R and QR, of {draws} draws after as many of burn-in, and seconds for
 all of them; means over {seeds} seeds. The paper's numbers are for the square case, on its machine, and its density
-lacks the Jacobian of the QR decomposition. HMC is PyMC's on the polar expansion. Made by
+lacks the Jacobian of the QR decomposition. HMC is PyMC's on the polar expansion, with at most 32 leapfrogs. Made by
 `python -m benchmarks.paper_table`.
 """
 PAPER_NUMBERS = {"HMC": ("20.3", "63.8", "13.9"), "gHMC": ("50.2", "80.4", "21.2"), "oHMC": ("103.8", "139.7", "14.7")}
