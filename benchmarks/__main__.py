@@ -16,6 +16,7 @@ import argparse
 import json
 import multiprocessing
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -34,28 +35,30 @@ DEFAULT_SAMPLERS = (
     *BETTER,
     *("PyMC HMC, polar", "mici"),
 )
-QUICK = {"problems": ["uniform (10, 1)"], "samplers": ["StiefelNUTS", "OrthogonalHMC", "nutpie, QR"]}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one seed, a few draws, two problems: a smoke test")
+    parser.add_argument(
+        "--quick", action="store_true", help="one seed, 200 draws, two problems: a smoke test that keeps nothing"
+    )
     parser.add_argument("--problems", nargs="+", metavar="NAME", help=f"of: {'; '.join(PROBLEMS)}; or their beginnings")
     parser.add_argument("--samplers", nargs="+", metavar="NAME", help=f"of: {'; '.join((*SAMPLERS, *BETTER))}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--draws", type=int, help="after as many of warm-up; default: as the problem says")
     parser.add_argument(
-        "--budget", type=float, default=20, help="seconds of a sampler on a problem after which no new seed starts"
+        "--budget", type=float, default=12, help="seconds of a sampler on a problem after which no new seed starts"
     )
-    parser.add_argument("--limit", type=float, default=150, help="seconds after which it is stopped")
+    parser.add_argument("--limit", type=float, default=75, help="seconds after which it is stopped")
     parser.add_argument("--data", type=Path, default=DATA, help="where eigenmodel/hoff.dat is")
-    parser.add_argument("--output", type=Path, default=HERE, help="directory of runs.jsonl and results.json")
+    parser.add_argument("--output", type=Path, help="directory of runs.jsonl and results.json; default: benchmarks")
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs")
     options = parser.parse_args(arguments)
     if options.quick:
         options.seeds, options.draws = 1, options.draws or 200
         options.problems = options.problems or ["uniform (10, 1)", "ppca 30, [5"]
         options.samplers = options.samplers or ["StiefelNUTS", "OrthogonalHMC", "nutpie, QR", "mici"]
+    options.output = options.output or (Path(tempfile.mkdtemp()) if options.quick else HERE)
     options.problems = chosen(options.problems, list(PROBLEMS), "problem")
     options.samplers = [
         name
@@ -78,14 +81,14 @@ def chosen(given: list[str] | None, known: list[str], kind: str) -> list[str]:
 class Journal:
     """The runs so far, on disk as they come."""
 
-    def __init__(self, path: Path, fresh: bool) -> None:
+    def __init__(self, path: Path, fresh: bool, draws: int | None) -> None:
         self.path = path
         if fresh:
             path.unlink(missing_ok=True)
         lines = path.read_text().splitlines() if path.exists() else []
         self.records: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        if any(record["machine"] != machine() for record in self.records):
-            sys.exit(f"{path} was made with other versions or on another machine: start over with --fresh")
+        if any((record["machine"], record["asked"]) != (machine(), draws) for record in self.records):
+            sys.exit(f"{path} was made with other versions, draws or on another machine: start over with --fresh")
 
     def add(self, record: dict[str, Any]) -> None:
         self.records.append(record)
@@ -96,28 +99,26 @@ class Journal:
         return [r for r in self.records if (r["problem"], r["sampler"]) == (problem, sampler)]
 
 
-def run_cell(problem: str, sampler: str, options: argparse.Namespace, journal: Journal) -> None:
-    """The missing seeds of a sampler on a problem."""
+def run_cell(problem: str, sampler: str, patience: float, options: argparse.Namespace, journal: Journal) -> None:
+    """The missing seeds of a sampler on a problem; ``patience`` multiplies the times allowed."""
+    budget, limit = options.budget * patience, options.limit * patience
     known = journal.of(problem, sampler)
     seeds = [seed for seed in range(options.seeds) if seed not in {record.get("seed") for record in known}]
     walls = [record["wall"] for record in known]
-    if not seeds or any("failed" in record for record in known):
-        return
-    if walls and sum(walls) + max(walls[-1], 0) > options.budget:
+    if not seeds or any("failed" in record for record in known) or (walls and sum(walls) + walls[-1] > budget):
         return
     context = multiprocessing.get_context("forkserver")
     receive, send = context.Pipe(duplex=False)
-    extra = {"path": options.data} if problem == "eigenmodel" else {}
-    settings = (problem, sampler, seeds, options.draws, sum(walls), options.budget, extra)
+    settings = (problem, sampler, seeds, options.draws, sum(walls), budget, place(problem, options))
     process = context.Process(target=work, args=(send, *settings))
     process.start()
     send.close()
-    common = {"problem": problem, "sampler": sampler, "machine": machine()}
+    common = {"problem": problem, "sampler": sampler, "asked": options.draws, "machine": machine()}
     while True:
         start = time.perf_counter()
-        if not receive.poll(options.limit):
+        if not receive.poll(limit):
             process.kill()
-            record = {"failed": f"no result in {options.limit:.0f} s"}
+            record = {"failed": f"no result in {limit:.0f} s"}
         else:
             try:
                 record = receive.recv()
@@ -131,6 +132,11 @@ def run_cell(problem: str, sampler: str, options: argparse.Namespace, journal: J
     process.join()
     if process.exitcode not in (0, -9):
         journal.add(common | {"failed": f"exit code {process.exitcode}", "wall": 0.0})
+
+
+def place(problem: str, options: argparse.Namespace) -> dict[str, Path]:
+    """Where the data are, for the problem that reads some."""
+    return {"path": options.data} if problem == "eigenmodel" else {}
 
 
 def show(problem: str, sampler: str, record: dict[str, Any]) -> None:
@@ -160,16 +166,17 @@ def better_expansion(problem: str, journal: Journal) -> str:
 def main(arguments: list[str] | None = None) -> None:
     options = parse(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
-    journal = Journal(options.output / "runs.jsonl", options.fresh)
+    journal = Journal(options.output / "runs.jsonl", options.fresh, options.draws)
     multiprocessing.set_forkserver_preload(["benchmarks.worker"])  # imports are shared, compiled code is not
     start = time.perf_counter()
     for problem in options.problems:
         if problem == "eigenmodel" and not (options.data / "eigenmodel" / "hoff.dat").exists():
             print(f"eigenmodel is left out: no {options.data / 'eigenmodel' / 'hoff.dat'}; say where with --data")
             continue
+        patience = PROBLEMS[problem](**place(problem, options)).patience
         for sampler in options.samplers:
             name = f"{sampler}, {better_expansion(problem, journal)}" if sampler in BETTER else sampler
-            run_cell(problem, name, options, journal)
+            run_cell(problem, name, patience, options, journal)
         print(f"--- {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
     command = "python -m benchmarks " + " ".join(arguments if arguments is not None else sys.argv[1:])
     results = summarise(journal.records, command.strip())
