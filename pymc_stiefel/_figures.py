@@ -51,11 +51,11 @@ def panels(ax: Any, grid: tuple[int, int], size: tuple[float, float], **shared: 
 
 
 def name_largest(axis: Any, middle: Any, low: Any, high: Any, names: list[str], count: int = 5) -> None:
-    """Names above (or below) the largest entries, leaving out those that would collide."""
+    """Names above (or below) the largest entries, leaving out those that would collide, and zeros."""
     taken: list[int] = []
     room = max(0.05, 0.013 * max(map(len, names))) * len(middle)
     for i in np.argsort(-np.abs(middle)):
-        if len(taken) == count:
+        if len(taken) == count or middle[i] == 0:
             break
         if all(abs(int(i) - other) > room for other in taken):
             taken.append(int(i))
@@ -72,6 +72,22 @@ def name_largest(axis: Any, middle: Any, low: Any, high: Any, names: list[str], 
     axis.margins(y=0.18)
 
 
+def label_features(axes: list[Any], draws: xr.DataArray) -> None:
+    """Many features along the x axis: their numbers, or nothing but what they are if they have names."""
+    axes[-1].set_xlabel(dim_name(draws, -2))
+    if named(draws, -2):
+        for axis in axes:
+            axis.set_xticks([])
+
+
+def label_columns(axis: Any, draws: xr.DataArray, width: float) -> None:
+    """Columns along the x axis, slanted if their names need more than ``width`` inches each."""
+    names = [str(value) for value in labels(draws, -1, prefix=False)]
+    slanted = max(map(len, names)) * 0.08 > width
+    axis.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if slanted else {}))
+    axis.set_xlabel(dim_name(draws, -1))
+
+
 def draw_globe(axis: Any, camera: NDArray[np.float64]) -> None:
     turn = np.linspace(0, 2 * np.pi, 361)
     axis.plot(np.cos(turn), np.sin(turn), color=GREY, lw=0.9, zorder=2)
@@ -86,8 +102,10 @@ def draw_globe(axis: Any, camera: NDArray[np.float64]) -> None:
             axis.plot(np.where(depth < 0, x, np.nan), y, color=GREY, lw=0.3, alpha=0.25, zorder=0)
     for i, name in enumerate(("$e_1$", "$e_2$", "$e_3$")[: len(camera)]):
         tip = camera[:2, i]
-        axis.plot([tip[0], 1.1 * tip[0]], [tip[1], 1.1 * tip[1]], color="black", lw=0.9, zorder=4)
-        axis.text(1.18 * tip[0], 1.18 * tip[1], name, ha="center", va="center", zorder=5)
+        length = float(np.hypot(*tip))
+        outwards = tip / length if length > 1e-6 else np.array([0.0, 1.0])
+        axis.plot(*np.stack([tip, tip + 0.08 * outwards], axis=1), color="black", lw=0.9, zorder=4)
+        axis.text(*(tip + 0.16 * outwards), name, ha="center", va="center", zorder=5)
 
 
 def camera(elevation: float, azimuth: float) -> NDArray[np.float64]:
@@ -123,12 +141,12 @@ def named(draws: xr.DataArray, axis: int) -> bool:
     return draws.dims[axis] in draws.coords and draws[draws.dims[axis]].dtype.kind in "OSU"
 
 
-def labels(draws: xr.DataArray, axis: int) -> list[str]:
-    """Coordinate labels; numbered columns get the name of their dimension in front."""
+def labels(draws: xr.DataArray, axis: int, *, prefix: bool = True) -> list[str]:
+    """Coordinate labels; numbered columns get the name of their dimension in front, if ``prefix``."""
     dim = draws.dims[axis]
     values = draws[dim].values if dim in draws.coords else np.arange(draws.sizes[dim])
-    prefix = f"{dim_name(draws, axis)} " if axis == -1 and not named(draws, axis) else ""
-    return [f"{prefix}{value}" for value in values]
+    front = f"{dim_name(draws, axis)} " if prefix and axis == -1 and not named(draws, axis) else ""
+    return [f"{front}{value}" for value in values]
 
 
 def dim_name(draws: xr.DataArray, axis: int) -> str:

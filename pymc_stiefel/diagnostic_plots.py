@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pymc_stiefel import geometry
 from pymc_stiefel._figures import (
@@ -20,7 +21,7 @@ from pymc_stiefel._figures import (
     rank_shares,
 )
 from pymc_stiefel.analysis import principal_angles
-from pymc_stiefel.posterior import dataset_of, matrix_draws
+from pymc_stiefel.posterior import dataset_of, matrix_draws, matrix_like
 from pymc_stiefel.summaries import invariants
 from pymc_stiefel.summaries import table as summary_table
 
@@ -65,9 +66,8 @@ def plot_subspace(
     if isinstance(to, str) and to == "chains":
         raise ValueError("angles between chain means are a small table: use principal_angles(..., to='chains')")
     angles = np.degrees(principal_angles(draws, to=to).values)
-    rng = np.random.default_rng(0)
-    uniform = geometry.polar(rng.standard_normal((1, 4000 if n * p < 1000 else 1000, n, p)))
-    null = np.degrees(principal_angles(uniform, to=np.eye(n, angles.shape[-1])).values)
+    q = p if isinstance(to, str) else matrix_like(to, draws).shape[-1]
+    null = np.degrees(_uniform_angles(n, p, q, 20_000 if p < 6 else 4000))
     m = angles.shape[-1]
     chosen = range(m) if m <= 4 else (0, m // 2, m - 1)
     grid = np.linspace(0, 90, 721)
@@ -78,7 +78,7 @@ def plot_subspace(
             axis.plot(grid, curve, color=colour, lw=1.4, label=rf"$\theta_{{{k + 1}}}$")
             for chain in angles[..., k]:
                 axis.plot(grid, density(chain, grid), color=colour, lw=0.4, alpha=0.7)
-            axis.plot(grid, density(null[..., k].ravel(), grid), color=colour, lw=1.0, ls=(0, (4, 2)))
+            axis.plot(grid, density(null[:, k], grid), color=colour, lw=1.0, ls=(0, (4, 2)))
         axis.plot([], [], color=GREY, lw=1.0, ls=(0, (4, 2)), label="uniform")
         axis.set(xlabel="principal angle (degrees)", ylabel="density", xlim=(0, 90), xticks=range(0, 91, 15))
         axis.set_ylim(bottom=0)
@@ -86,6 +86,21 @@ def plot_subspace(
         axis.spines["left"].set_visible(False)
         axis.legend(loc="upper left" if angles.mean() > 45 else "upper right", handlelength=1.6)
     return figure
+
+
+def _uniform_angles(n: int, p: int, q: int, size: int) -> NDArray[np.float64]:
+    """Principal angles between a uniform p-dimensional space and a fixed one of dimension q, shape (size, min(p, q)).
+
+    Only q rows of an n x p Gaussian matrix matter; the others enter by their Gram matrix, a Wishart matrix, whose
+    triangular factor is drawn instead (Bartlett).
+    """
+    rng = np.random.default_rng(0)
+    rest = rng.standard_normal((size, min(n - q, p), p))
+    if n - q > p:
+        lengths = np.sqrt(rng.chisquare(n - q - np.arange(p), size=(size, p)))
+        rest = np.triu(rest, 1) + lengths[..., None] * np.eye(p)
+    Y = geometry.polar(np.concatenate([rng.standard_normal((size, q, p)), rest], axis=1))
+    return np.asarray(principal_angles(Y[None], to=np.eye(Y.shape[1], q)).values[0])
 
 
 def plot_invariants(
@@ -147,16 +162,21 @@ def plot_invariants(
                 rank.stairs(
                     bins[c], edges, baseline=None, color=colour, lw=1.1, alpha=0.9, label=f"{c}" if row == 0 else None
                 )
-            trace.set_title(str(table.index[index]), loc="left")
+            trace.set_title(f"{table.index[index]}{' (radians)' if kind == 'angles' else ''}", loc="left")
             rank.set_title(rf"$\hat R$ = {stats['r_hat']:.3f}, bulk ESS = {stats['ess_bulk']:.0f}", loc="left")
             rank.set_ylim(0, max(2.0, 1.1 * bins.max()))
+            rank.set_yticks(range(int(rank.get_ylim()[1]) + 1))
             rank.set_xlim(0, 1)
             trace.margins(x=0)
             if row < len(order) - 1:
                 trace.tick_params(labelbottom=False)
                 rank.tick_params(labelbottom=False)
+        if ax is None:
+            figure.get_layout_engine().set(w_pad=0.1)
         axes[-2].set_xlabel("draw")
         axes[-1].set_xlabel("pooled rank (scaled)")
+        for rank in axes[1::2]:
+            rank.set_ylabel("share of chain")
         axes[1].legend(title="chain", loc="upper left", bbox_to_anchor=(1.0, 1.05), handlelength=1.0)
     return figure
 

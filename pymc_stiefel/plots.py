@@ -20,6 +20,8 @@ from pymc_stiefel._figures import (
     dim_name,
     draw_globe,
     first_two,
+    label_columns,
+    label_features,
     labels,
     name_largest,
     named,
@@ -94,11 +96,12 @@ def plot_columns(
                 axis.set_ylabel(f"{columns[k]}")
                 axis.margins(x=0.01)
                 if named(draws, -2):
-                    name_largest(axis, middle[:, k], low[:, k], high[:, k], names)
+                    name_largest(axis, np.where(clear, middle[:, k], 0), low[:, k], high[:, k], names)
             else:
                 axis.set_title(f"{columns[k]}")
         if many:
-            axes[-1].set_xlabel(dim_name(draws, -2))
+            label_features(axes, draws)
+            figure.supylabel(f"entry (median and {prob:.0%} interval)", fontsize=9)
         else:
             axes[0].set_yticks(place, names)
             axes[0].set_ylim(n - 0.4, -0.6)
@@ -115,7 +118,7 @@ def plot_loadings(
     group: str = "posterior",
     ax: Any = None,
 ) -> Figure:
-    """Heat maps of the posterior median (cells whose ``prob`` interval covers zero are faded) and of the sd.
+    """Heat maps of the posterior median (grey where the ``prob`` interval covers zero) and of the standard deviation.
 
     Parameters
     ----------
@@ -145,38 +148,33 @@ def plot_loadings(
     spread = draws.values.std(axis=(0, 1))
     clear = (low > 0) | (high < 0)
     many = n > MANY
-    maps = [(middle, "RdBu_r", "median"), (spread, "Purples", "sd")]
-    alphas = [np.where(clear, 1.0, 0.3), None]
-    grid, size = ((2, 1), (7.0, 1.3 + 0.36 * p)) if many else ((1, 2), (2.4 + 0.7 * p, max(2.2, 0.9 + 0.19 * n)))
+    top = np.abs(middle).max()
+    known, unknown = np.where(clear, middle, np.nan), np.where(clear, np.nan, np.abs(middle))
+    note = f"grey: {prob:.0%} interval covers 0"
+    grid, size = ((2, 1), (7.0, 1.3 + 0.36 * p)) if many else ((1, 2), (3.0 + 0.6 * p, max(2.4, 1.1 + 0.19 * n)))
+    style: Any = {"aspect": "auto", "interpolation": "nearest"}
     with panels(ax, grid, size, sharex=True, sharey=True) as (figure, axes):
-        for axis, (values, cmap, label), alpha in zip(axes, maps, alphas, strict=True):
-            top = np.abs(values).max()
-            shown = values.T if many else values
-            image = axis.imshow(
-                shown,
-                cmap=cmap,
-                vmin=-top if label == "median" else values.min(),
-                vmax=top,
-                alpha=None if alpha is None else (alpha.T if many else alpha),
-                aspect="auto",
-                interpolation="nearest",
-            )
+        axes[0].imshow(unknown.T if many else unknown, cmap="Greys", vmin=-0.5 * top, vmax=2 * top, **style)
+        images = [
+            axes[0].imshow(known.T if many else known, cmap="RdBu_r", vmin=-top, vmax=top, **style),
+            axes[1].imshow(spread.T if many else spread, cmap="Purples", vmin=0, vmax=spread.max(), **style),
+        ]
+        for axis, image, title in zip(axes, images, (f"median ({note})" if many else "median", "sd"), strict=True):
             bar = figure.colorbar(image, ax=axis, pad=0.02, fraction=0.05 if many else 0.12)
             bar.outline.set_visible(False)
             bar.ax.tick_params(labelsize=7)
-            bar.set_alpha(1)
-            axis.set_title(f"{label} (faded: {prob:.0%} interval covers 0)" if label == "median" and many else label)
+            axis.set_title(title)
             axis.spines[:].set_visible(False)
             axis.tick_params(length=0)
             if many:
                 axis.set_yticks(np.arange(p), labels(draws, -1))
             else:
-                axis.set_xticks(np.arange(p), labels(draws, -1))
+                label_columns(axis, draws, width=0.6)
         if many:
-            axes[-1].set_xlabel(dim_name(draws, -2))
+            label_features(axes, draws)
         else:
             axes[0].set_yticks(np.arange(n), labels(draws, -2))
-            figure.supxlabel(f"faded: {prob:.0%} interval covers 0", fontsize=8)
+            figure.supxlabel(note, fontsize=8)
     return figure
 
 
@@ -281,7 +279,7 @@ def plot_alignment(
     >>> import numpy as np, pymc_stiefel as pst
     >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
     >>> [axis.get_title() for axis in pst.plot_alignment(draws).axes]
-    ['as sampled', "aligned ('permutation')"]
+    ['as sampled', 'aligned (permutation)']
     """
     raw = one_matrix(matrix_draws(data, var, group=group, orthonormal=method != "varimax"))
     after = aligned(raw, None, method, group)
@@ -290,18 +288,19 @@ def plot_alignment(
     plane = geometry.polar(centre)[:, :2] if p > 1 else first_two(after.values.reshape(-1, n))
     thin = max(1, -(-raw.shape[0] * raw.shape[1] // max_draws))
     scale = np.linalg.norm(raw.values, axis=-2).max()
+    names = labels(raw, -1)
     with panels(ax, (1, 2), (6.2, 3.2), sharex=True, sharey=True) as (figure, axes):
-        for axis, draws, title in zip(axes, (raw, after), ("as sampled", f"aligned ({method!r})"), strict=True):
+        for axis, draws, title in zip(axes, (raw, after), ("as sampled", f"aligned ({method})"), strict=True):
             points = np.einsum("dnp,nk->dpk", draws.values.reshape(-1, n, p)[::thin], plane)
             for k in range(p):
                 colour = PALETTE[k % len(PALETTE)]
                 axis.scatter(*points[:, k].T, s=5, color=colour, alpha=0.35, edgecolor="none", rasterized=True)
-                axis.scatter([], [], s=18, color=colour, label=str(labels(draws, -1)[k]))
+                axis.scatter([], [], s=18, color=colour, label=names[k])
             turn = np.linspace(0, 2 * np.pi, 200)
             axis.plot(scale * np.cos(turn), scale * np.sin(turn), color=GREY, lw=0.6, zorder=0)
             axis.set(title=title, aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])
-            axis.set_xlabel("along mean column 1")
-        axes[0].set_ylabel("along mean column 2" if p > 1 else "main direction of spread")
+            axis.set_xlabel(f"along the mean of {names[0]}")
+        axes[0].set_ylabel(f"along the mean of {names[1]}" if p > 1 else "main direction of spread")
         if p > 1:
             axes[1].legend(
                 loc="center left",

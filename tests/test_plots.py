@@ -6,9 +6,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
 import pymc_stiefel as pst
-from pymc_stiefel import _figures, geometry
+from pymc_stiefel import _figures, diagnostic_plots, geometry
 
 matplotlib.use("Agg")
 
@@ -45,18 +46,44 @@ def test_columns_have_points_and_intervals(n):
         assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list(draws.feature.values)
         assert figure.axes[2].get_title() == "f2"
     else:
-        assert 1 <= len(figure.axes[0].texts) <= 5
+        named = [text.get_text() for axis in figure.axes for text in axis.texts]
+        assert 3 <= len(named) <= 15 and set(named) <= set(draws.feature.values)
 
 
 @pytest.mark.parametrize("n", [6, 270])
 def test_loadings_show_median_and_sd(n):
     draws = make_draws(n, 2)
     figure = drawn(pst.plot_loadings(draws))
-    images = [image for axis in figure.axes for image in axis.images]
-    assert [image.get_array().shape for image in images] == [(n, 2) if n == 6 else (2, n)] * 2
-    median = np.median(pst.align(draws).values, axis=(0, 1))
-    np.testing.assert_allclose(images[0].get_array(), median if n == 6 else median.T)
-    assert set(np.unique(images[0].get_alpha())) <= {0.3, 1.0}
+    images = [image.get_array() for axis in figure.axes for image in axis.images]
+    assert [image.shape for image in images] == [(n, 2) if n == 6 else (2, n)] * 3  # unknown, known, sd
+    unknown, known, sd = images if n == 6 else [image.T for image in images]
+    aligned = pst.align(draws).values
+    low, median, high = np.quantile(aligned, (0.05, 0.5, 0.95), axis=(0, 1))
+    clear = (low > 0) | (high < 0)
+    assert clear.any() and not clear.all()
+    np.testing.assert_allclose(known.filled(np.nan), np.where(clear, median, np.nan))
+    np.testing.assert_allclose(unknown.filled(np.nan), np.where(clear, np.nan, np.abs(median)))
+    np.testing.assert_allclose(sd, aligned.std(axis=(0, 1)))
+
+
+def test_long_names_of_columns_are_slanted():
+    draws = make_draws(6, 2)
+    for names, angle in ((["a", "b"], 0), (["a long name", "another"], 40)):
+        figure = drawn(pst.plot_loadings(draws.assign_coords(factor=names)))
+        label = figure.axes[0].get_xticklabels()[0]
+        assert (label.get_text(), label.get_rotation()) == (names[0], angle)
+
+
+def test_uniform_angles_are_those_of_uniform_draws():
+    """The reference of the subspace picture, drawn without the rows that do not matter, against whole matrices."""
+    for n, p, q in ((9, 2, 2), (5, 3, 3), (7, 2, 3), (6, 1, 1)):
+        X = geometry.polar(np.random.default_rng(5).normal(size=(1, 4000, n, p)))
+        direct = pst.principal_angles(X, to=np.eye(n, q)).values[0]
+        short = diagnostic_plots._uniform_angles(n, p, q, 4000)
+        for k in range(min(p, q)):
+            assert stats.ks_2samp(short[:, k], direct[:, k]).pvalue > 1e-4
+        wrong = diagnostic_plots._uniform_angles(n + 2, p, q, 4000)
+        assert stats.ks_2samp(wrong[:, -1], direct[:, -1]).pvalue < 1e-4  # control: another dimension is seen
 
 
 @pytest.mark.parametrize(("p", "shown"), [(1, 1), (3, 3), (6, 3)])
