@@ -1,5 +1,8 @@
 """Each picture has the artists it promises, from every container, and closes nothing it did not open."""
 
+import re
+from pathlib import Path
+
 import arviz as az
 import matplotlib
 import matplotlib.pyplot as plt
@@ -12,6 +15,7 @@ import pymc_stiefel as pst
 from pymc_stiefel import _figures, diagnostic_plots, geometry
 
 matplotlib.use("Agg")
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 def make_draws(n, p, *, names=None, size=(2, 60), seed=0):
@@ -175,3 +179,22 @@ def test_containers_and_bad_input():
         pst.plot_columns(draws.expand_dims(batch=3, axis=2))
     with pytest.raises(ValueError, match="whole space"):
         pst.plot_subspace(make_draws(3, 3))
+
+
+def test_the_page_of_analysis_runs():
+    """Its code in one piece, with draws in the place of the posterior it speaks about; its pictures exist."""
+    page = (DOCS / "analysis.md").read_text()
+    rng = np.random.default_rng(6)
+    stocks = ["AAPL", "ADBE", "AMZN", "GOOGL", "IBM", "MSFT", "XRX"]
+    U = make_draws(7, 2, names=stocks, size=(2, 60)).rename(feature="stock", factor="component")
+    scale = xr.DataArray(rng.gamma(9, size=(2, 60, 2)), dims=("chain", "draw", "component"))
+    energy = xr.DataArray(rng.normal(size=(2, 60)), dims=("chain", "draw"))
+    groups = {"posterior": xr.Dataset({"U": U, "scale": scale}), "sample_stats": xr.Dataset({"energy": energy})}
+    old = az.__version__.startswith("0.")
+    idata = az.InferenceData(**groups) if old else xr.DataTree.from_dict(groups)
+    namespace = {"idata": idata}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "analysis.md", "exec"), namespace)
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", page)
+    assert len(pictures) == 9 and all((DOCS / picture).exists() for picture in pictures)
+    assert {name for name in pst.__all__ if name.startswith("plot_")} <= set(re.findall(r"pst\.(plot_\w+)", page))
