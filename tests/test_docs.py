@@ -127,11 +127,14 @@ def test_runner_sees_errors_and_output(run_page):
 # ---------------------------------------------------------------- links
 
 
-def test_links_of_readme_lead_somewhere():
-    text = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-    targets = [target for target in re.findall(r"\]\(([^)#]+)", text) if not target.startswith("http")]
-    assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("howto/*.md"))]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_links_lead_somewhere(path):
+    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    targets = [target for target in re.findall(r"\]\(([^)#\s]+)", prose) if not target.startswith("http")]
+    assert [target for target in targets if not (path.parent / target).exists()] == []
 
 
 def test_every_public_object_is_in_the_reference():
