@@ -64,11 +64,12 @@ def number(value: float) -> str:
 
 
 def rows_of(table: dict[str, dict]) -> list[list[str]]:
-    """A row of cells for each sampler, the fastest first; those that are disqualified show the reason instead."""
+    """A row of cells for each sampler, the fastest first; those without a speed say why instead."""
     rows = []
     for name, row in sorted(table.items(), key=lambda item: -(item[1]["ratio"] or 0)):
         if row["disqualified"]:
-            rows.append([name, f"disqualified: {row['disqualified']}", *[""] * (len(HEAD) - 2)])
+            reason = row.get("failed") or f"disqualified: {row['disqualified']}"
+            rows.append([name, reason, *[""] * (len(HEAD) - 2)])
             continue
         spread = f" ({number(row['slowest'])} to {number(row['fastest'])})" if len(row["runs"]) > 1 else ""
         speeds = [number(row["speed"]) + spread, number(row["tail_speed"]), number(row["speed_without_warmup"])]
@@ -94,7 +95,7 @@ def print_tables(results: dict) -> None:
     for problem, table in results["problems"].items():
         print(f"\n{problem}")
         rows = rows_of(table)
-        widths = [max(len(row[k]) for row in (HEAD, *rows) if k != 1 or "disq" not in row[1]) for k in range(len(HEAD))]
+        widths = [max(len(row[k]) for row in (HEAD, *rows) if row[-2] or k != 1) for k in range(len(HEAD))]
         for row in (HEAD, *rows):
             print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     ratios = best_ratios(results)
