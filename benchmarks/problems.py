@@ -283,7 +283,7 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "langevin-bingham (10, 2), 2 to 5": partial(langevin_bingham, 10, 2, 2.0, 5.0),
     "langevin-bingham (20, 5), 10 to 100": partial(langevin_bingham, 20, 5, 10.0, 100.0),
     "langevin-bingham (50, 10), 50 to 1000": partial(langevin_bingham, 50, 10, 50.0, 1000.0, draws=500),
-    "eigenmodel": partial(eigenmodel, draws=200, mici_draws=50, patience=3.0),
+    "eigenmodel": partial(eigenmodel, draws=200, mici_draws=50, patience=4.0),
     "qr-mixture (2, 2)": partial(mixture, 2, draws=500),
     "qr-mixture (3, 2)": partial(mixture, 3, draws=500),
     "svd (40, 30), rank 3": partial(svd, 40, 30, (10.0, 20.0, 30.0)),
