@@ -119,8 +119,9 @@ def camera(elevation: float, azimuth: float) -> NDArray[np.float64]:
 # ---------------------------------------------------------------- numbers
 
 
-def aligned(data: Any, var: str | None, method: str | None, group: str) -> xr.DataArray:
-    orthonormal = method not in (None, "varimax")
+def aligned(data: Any, var: str | None, method: str | None, group: str, *, loadings: bool = True) -> xr.DataArray:
+    """One matrix, aligned if ``method`` says so; without an orthonormal method, ``loadings`` of any length may come."""
+    orthonormal = not loadings or method not in (None, "varimax")
     draws = one_matrix(matrix_draws(data, var, group=group, orthonormal=orthonormal))
     if method is None:
         return draws

@@ -214,7 +214,7 @@ def plot_sphere(
     >>> len(pst.plot_sphere(draws).axes)
     1
     """
-    draws = aligned(data, var, method, group)
+    draws = aligned(data, var, method, group, loadings=False)
     n, p = draws.shape[-2:]
     if n not in (2, 3):
         raise ValueError(f"only n = 2 and n = 3 can be seen on a sphere, got n = {n}; try plot_alignment")

@@ -145,9 +145,10 @@ def _check_orthonormal(array: xr.DataArray) -> None:
     if worst <= tolerance:
         return
     if dims[-1] == VECTOR_DIM:
+        hint = " Matrices of a single chain need a chain dimension in front, as in X[None]" if array.ndim == 4 else ""
         raise ValueError(
             f"{name!r} has no unit length along {dims[0]!r}: |x'x - 1| is up to {worst:.2g} "
-            f"(median {np.median(error):.2g}); is it the right variable, with its n entries last?"
+            f"(median {np.median(error):.2g}); is it the right variable, with its n entries last?{hint}"
         )
     unit_rows = float(np.abs((values**2).sum(axis=-1) - 1).max()) <= tolerance
     hint = f", or say vectors=True if each row along {dims[1]!r} is a unit vector of its own" if unit_rows else ""

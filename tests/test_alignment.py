@@ -57,6 +57,16 @@ def test_varimax_undoes_any_rotation_of_loadings(shape, seed):
     np.testing.assert_allclose(np.abs(aligned[..., order]), np.abs(L), atol=0.2)
 
 
+def test_scores_follow_loadings_to_simple_structure():
+    rng = np.random.default_rng(23)
+    L, scores, R = simple_structure(rng, 12, 3), rng.normal(size=(2, 30, 5, 3)), rotations(rng, (2, 30), 3)
+    idata = as_idata(L=(L @ R, ("feature", "factor")), scores=(scores @ R, ("unit", "factor")))
+    out = pst.align(idata, "L", method="varimax", companions={"scores": "rotate"})
+    rebuilt = out["L"].values @ np.swapaxes(out["scores"].values, -1, -2)
+    np.testing.assert_allclose(rebuilt, L @ np.swapaxes(scores, -1, -2), atol=1e-10)
+    assert out["L"].std(("chain", "draw")).max() < 0.2
+
+
 def test_alignment_fails_when_the_group_is_too_small():
     """Control: signs and order cannot undo rotations, and unaligned draws are far from constant."""
     rng = np.random.default_rng(1)

@@ -202,6 +202,17 @@ def test_all_containers_agree():
     np.testing.assert_array_equal(pst.align(converted, "U"), results[0])
 
 
+def test_single_precision_is_good_enough():
+    X = concentrated(np.random.default_rng(17), 5, 2)[1]
+    single = X.astype("float32")
+    for call in (pst.align, pst.mean, lambda x: pst.mean(x, kind="frechet"), pst.principal_angles, pst.invariants):
+        np.testing.assert_allclose(call(as_dataarray(single)), call(as_dataarray(X)), atol=1e-5)
+
+
+def as_dataarray(X):
+    return xr.DataArray(X, dims=("chain", "draw", "row", "column"))
+
+
 def test_bad_input_is_named():
     X = concentrated(np.random.default_rng(15), 5, 2)[1]
     idata = as_idata(loadings=(X, ("f", "k")), noise=(X[..., 0, 0], ()))
@@ -229,6 +240,8 @@ def test_bad_input_is_named():
     assert pst.align(2 * X, orthonormal=False).shape == X.shape
     with pytest.raises(ValueError, match="transpose"):
         pst.mean(np.swapaxes(X, -1, -2))
+    with pytest.raises(ValueError, match=r"chain dimension in front, as in X\[None\]"):
+        pst.mean(X[0])
     for call in (
         lambda: pst.align(X, method="magic"),
         lambda: pst.mean(X, kind="magic"),

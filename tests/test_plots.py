@@ -109,6 +109,10 @@ def test_sphere_and_circle():
     drawn(pst.plot_sphere(vectors, method="sign"))
     with pytest.raises(ValueError, match="n = 8"):
         pst.plot_sphere(make_draws(8, 2))
+    with pytest.raises(ValueError, match="each row along 'factor' is a unit vector"):
+        pst.plot_sphere(
+            make_draws(3, 1).isel(factor=0, drop=True).expand_dims(batch=3, axis=2).rename(feature="factor")
+        )
 
 
 @pytest.mark.parametrize(("p", "method"), [(1, "sign"), (3, "permutation"), (3, "rotation"), (3, "varimax")])
