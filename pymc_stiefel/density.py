@@ -211,9 +211,11 @@ class ModelDensity:
 
     def refresh(self) -> bool:
         """Read data and other variables again; returns whether any has been replaced since the last time."""
+        known = getattr(self, "_values", None)
+        if known == []:  # nothing that could change
+            return False
         self._own_batches()
         values = [container.storage[0] for container in self._function.input_storage[1:]] if self._kinds else []
-        known = getattr(self, "_values", None)
         if known is not None and all(new is old for new, old in zip(values, known, strict=True)):
             return False
         self._values = values

@@ -137,9 +137,9 @@ class PolarPullback(Differentiable):
 def polar_numpy(Z: NDArray, special: bool) -> NDArray:
     """``geometry.polar`` or ``geometry.rotation`` of one matrix, short-circuited where there is nothing to do."""
     with np.errstate(invalid="ignore", over="ignore"):
-        gram = Z.T @ Z  # PyMC evaluates this for every draw, where nearly always there is nothing to do
-    gram.flat[:: len(gram) + 1] -= 1.0
-    if np.abs(gram).max() < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
+        error = np.dot(Z.T, Z).ravel()  # PyMC evaluates this for every draw, where nearly always there is nothing to do
+    error[:: Z.shape[1] + 1] -= 1.0
+    if np.dot(error, error) < ALREADY_ORTHONORMAL**2 and not (special and np.linalg.det(Z) < 0):
         return Z.copy()
     if not np.isfinite(Z).all():
         return np.full_like(Z, np.nan)

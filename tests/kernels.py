@@ -9,7 +9,7 @@ from pymc_stiefel.engine.blas import make_blas
 from pymc_stiefel.engine.blocks import Metric, make_layout, make_point
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, random_source
 from pymc_stiefel.engine.drifts import call_drift, drift_address, scratch_size
-from pymc_stiefel.engine.integrator import draw_momentum, evaluate, leapfrog
+from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, draw_momentum, evaluate, step
 from pymc_stiefel.engine.sampler import Sampler, Settings
 
 DRIFTS = ("splitting", "cayley", "geodesic")
@@ -75,10 +75,10 @@ def problem(n, p, rng, size=3.0):
 
 
 @numba.njit
-def _leapfrogs(density, extra, address, layout, blas, metric, point, eps, scratch, energies):
+def _steps(density, extra, scheme, layout, blas, metric, point, eps, scratch, energies):
     evaluate(density, extra, layout, blas, point)
     for k in range(energies.size):
-        leapfrog(density, extra, address, layout, blas, metric, point, eps, scratch)
+        step(density, extra, scheme, layout, blas, metric, point, eps, scratch)
         kinetic = 0.0
         p, n = layout.p[0], layout.n[0]
         for j in range(p):
@@ -89,8 +89,8 @@ def _leapfrogs(density, extra, address, layout, blas, metric, point, eps, scratc
         energies[k] = kinetic - point.value[0]
 
 
-def leapfrogs(kind, density, X, r, eps, c, w, count=1):
-    """``count`` leapfrogs of one matrix: end point, end momentum and the energies on the way."""
+def steps(kind, density, X, r, eps, c, w, count=1, outer_kick=LEAPFROG):
+    """``count`` steps of one matrix: end point, end momentum and the energies on the way."""
     n, p = X.shape
     layout = make_layout([(n, p)], 0)
     point, energies = make_point(layout), np.zeros(count)
@@ -99,9 +99,8 @@ def leapfrogs(kind, density, X, r, eps, c, w, count=1):
     empty = np.zeros((0, 0))
     metric = Metric(np.array(c), np.ravel(w).copy(), np.zeros(0), empty, empty.copy())
     scratch, blas = np.zeros(scratch_size(n, p)), make_blas(2 * p)
-    _leapfrogs(
-        density.address, NO_EXTRA, drift_address(kind), layout, blas, metric, point, float(eps), scratch, energies
-    )
+    scheme = Scheme(np.array([drift_address(kind)]), outer_kick)
+    _steps(density.address, NO_EXTRA, scheme, layout, blas, metric, point, float(eps), scratch, energies)
     X_new = point.q.reshape(p, n).T
     return X_new, X_new @ point.a.reshape(p, p) + point.b.reshape(p, n).T, energies
 

@@ -10,12 +10,14 @@ from scipy.special import i0
 from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.adaptation import WINDOWS, _geometric_mean, window_of
 from pymc_stiefel.engine.blocks import make_layout
+from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.trajectory import STATISTICS
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests import kernels
 
 SHAPES = [(5, 1), (6, 3), (5, 5), (20, 3)]
 each_drift = pytest.mark.parametrize("kind", kernels.DRIFTS)
+each_step = pytest.mark.parametrize("outer_kick", [LEAPFROG, TWO_STAGE], ids=["leapfrog", "two-stage"])
 each_shape = pytest.mark.parametrize("n,p", SHAPES)
 
 
@@ -65,7 +67,7 @@ def test_steep_density_does_not_amplify_rounding(kind):
     X, _, c, w, rng = start(kind, 30, 3)
     F = 4e3 * geo.polar(rng.standard_normal((30, 3)))
     density = kernels.bingham_langevin_density(-F, np.zeros((30, 30)), np.zeros(3))
-    X_new, *_ = kernels.leapfrogs(kind, density, geo.polar(F + rng.standard_normal(F.shape)), 0 * X, 0.01, c, w, 400)
+    X_new, *_ = kernels.steps(kind, density, geo.polar(F + rng.standard_normal(F.shape)), 0 * X, 0.01, c, w, 400)
     assert geo.orthogonality_error(X_new) < 1e-12
 
 
@@ -74,12 +76,13 @@ def test_steep_density_does_not_amplify_rounding(kind):
 
 @each_drift
 @each_shape
+@each_step
 @pytest.mark.parametrize("eps,count", [(0.05, 7), (0.8, 3)])  # large steps are chaotic and amplify rounding
-def test_leapfrog_is_reversible(kind, n, p, eps, count):
+def test_step_is_reversible(kind, n, p, eps, count, outer_kick):
     X, r, c, w, rng = start(kind, n, p)
     *_, density = kernels.problem(n, p, rng)
-    X_new, r_new, _ = kernels.leapfrogs(kind, density, X, r, eps, c, w, count)
-    X_back, r_back, _ = kernels.leapfrogs(kind, density, X_new, -r_new, eps, c, w, count)
+    X_new, r_new, _ = kernels.steps(kind, density, X, r, eps, c, w, count, outer_kick)
+    X_back, r_back, _ = kernels.steps(kind, density, X_new, -r_new, eps, c, w, count, outer_kick)
     np.testing.assert_allclose(X_back, X, atol=1e-8)
     np.testing.assert_allclose(-r_back, r, atol=1e-7)
 
@@ -126,11 +129,12 @@ def log_volume(flow, X, r, h=1e-5):
 
 
 @each_drift
+@each_step
 @pytest.mark.parametrize("n,p", [(5, 1), (6, 3), (4, 4)])
-def test_leapfrog_preserves_volume(kind, n, p):
+def test_step_preserves_volume(kind, n, p, outer_kick):
     X, r, c, w, rng = start(kind, n, p)
     *_, density = kernels.problem(n, p, rng)
-    flow = lambda X, r: kernels.leapfrogs(kind, density, X, r, 0.3, c, w, 2)[:2]  # noqa: E731
+    flow = lambda X, r: kernels.steps(kind, density, X, r, 0.3, c, w, 2, outer_kick)[:2]  # noqa: E731
     assert abs(log_volume(flow, X, r)) < 1e-7
 
 
@@ -148,13 +152,23 @@ def test_qr_retraction_does_not_preserve_volume():
 
 @each_drift
 @each_shape
-def test_energy_has_no_trend(kind, n, p):
+@each_step
+def test_energy_has_no_trend(kind, n, p, outer_kick):
     X, r, c, w, rng = start(kind, n, p)
     *_, density = kernels.problem(n, p, rng)
-    *_, energies = kernels.leapfrogs(kind, density, X, r, 0.05, c, w, 20_000)
+    *_, energies = kernels.steps(kind, density, X, r, 0.05, c, w, 20_000, outer_kick)
     halves = energies.reshape(2, -1)
     assert np.ptp(energies) < 1.0
     assert abs(halves[0].mean() - halves[1].mean()) < 0.2 * np.ptp(energies)
+
+
+@each_drift
+def test_two_stages_err_less_at_the_same_number_of_gradients(kind):
+    X, r, c, w, rng = start(kind, 20, 3)
+    *_, density = kernels.problem(20, 3, rng)
+    leapfrogs = kernels.steps(kind, density, X, r, 0.1, c, w, 400, LEAPFROG)[2]
+    two_stages = kernels.steps(kind, density, X, r, 0.2, c, w, 200, TWO_STAGE)[2]
+    assert two_stages.std() < 0.7 * leapfrogs.std()
 
 
 # ---------------------------------------------------------------- rung 3: law of the momentum

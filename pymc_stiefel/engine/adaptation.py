@@ -25,9 +25,9 @@ WINDOWS = (10, 20, 35, 55, 80, 115, 165, 235, 335, 450, 650, 900, 1300, 1900, 28
 
 MAX_DENSE = 100
 
-MAX_STEP_SIZE = 2.0
+MAX_STEP_SIZE = 1.4
 """In the metrics below a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat density
-accepts steps of any size; larger ones than this only turn in circles, and far larger ones lose all digits."""
+accepts steps of any size; with larger ones than this, a few on a circle, a U-turn goes unseen between two of them."""
 
 
 @dataclass
@@ -158,36 +158,38 @@ def window_of(draw: int) -> int:
 # ---------------------------------------------------------------- masses
 
 
-def first_metric(layout: Layout, state: Point, kind: str, pair: float) -> Metric:
+def first_metric(layout: Layout, state: Point, kinds: list[str], pair: float) -> Metric:
     """Masses from the size of the gradient at the start."""
     column = []
     for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
         norm = np.linalg.norm(state.gb[start : start + n * p].reshape(p, n), axis=1)
         column.append(norm / math.sqrt(max(n - p, 1)) + n)
     columns = np.concatenate(column) if column else np.zeros(0)
-    pairs = 2 * np.abs(state.ga) + np.repeat(layout.n, layout.p**2)
+    pairs = 2 * np.abs(state.ga) + np.repeat(layout.p, layout.p**2)
     variance = 1.0 / np.clip(np.abs(state.gb[layout.stiefel :]), 1e-10, 1e10)
     covariance = np.diag(variance) if variance.size <= MAX_DENSE else None
-    return _assemble(layout, columns, pairs, variance, covariance, kind, pair)
+    return _assemble(layout, columns, pairs, variance, covariance, kinds, pair)
 
 
-def learnt_metric(layout: Layout, moments: Moments, kind: str, pair: float) -> Metric:
+def learnt_metric(layout: Layout, moments: Moments, kinds: list[str], pair: float) -> Metric:
     """Masses from the moments of a window.
 
-    Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + n``. The mean square of a
-    gradient is the precision of the target in that direction; ``n`` is that of the uniform law, which has no gradient.
+    Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + p``. The mean square of a
+    gradient is the precision of the target in that direction. ``n`` and ``p`` stand for the curvature of the manifold:
+    with them the n - p directions of a column, and its p pairs, together turn it by about a radian in a unit of time
+    where the density is flat.
     """
     count = float(moments.number[0])
     width = np.repeat(np.maximum(layout.n - layout.p, 1), layout.p)
     rows = np.repeat(layout.n, layout.p)
     column = moments.column / count / width + rows
-    pairs = 2.0 * moments.pair / count + np.repeat(layout.n, layout.p**2)
+    pairs = 2.0 * moments.pair / count + np.repeat(layout.p, layout.p**2)
     draws, gradients = moments.draw_square / (count - 1), moments.gradient_square / (count - 1)
     if draws.shape[0] == draws.shape[1]:
         covariance = _geometric_mean(draws, gradients, count)
-        return _assemble(layout, column, pairs, np.diag(covariance).copy(), covariance, kind, pair)
+        return _assemble(layout, column, pairs, np.diag(covariance).copy(), covariance, kinds, pair)
     variance = np.sqrt(_floored(draws[:, 0]) / _floored(gradients[:, 0]))
-    return _assemble(layout, column, pairs, variance, None, kind, pair)
+    return _assemble(layout, column, pairs, variance, None, kinds, pair)
 
 
 def _floored(variance: np.ndarray) -> np.ndarray:
@@ -216,20 +218,19 @@ def _shrunk(matrix: np.ndarray, keep: float) -> np.ndarray:
     return keep * matrix + (1.0 - keep) * np.diag(np.diag(matrix)) + 1e-10 * np.eye(len(matrix))
 
 
-def _assemble(layout, column, pairs, variance, covariance, kind, pair) -> Metric:
+def _assemble(layout, column, pairs, variance, covariance, kinds, pair) -> Metric:
     """The metric with these precisions; one common scale per matrix for the drifts that take no more."""
     c, w = 1.0 / column, 1.0 / pairs
-    if kind != SPLITTING:
-        for m, (n, p) in enumerate(zip(layout.n, layout.p, strict=True)):
-            columns = slice(layout.column[m], layout.column[m] + p)
-            block = slice(layout.skew[m], layout.skew[m] + p * p)
-            off_diagonal = pairs[block][~np.eye(p, dtype=bool).ravel()]
-            weights = (p * (n - p), p * (p - 1) // 2)
-            precision = weights[0] * column[columns].mean() + weights[1] * (
-                off_diagonal.mean() if p > 1 else 0.0
-            )
-            c[columns] = max(sum(weights), 1) / precision if precision > 0 else 1.0 / n
-            w[block] = pair * c[columns][0]
+    for m, (kind, n, p) in enumerate(zip(kinds, layout.n, layout.p, strict=True)):
+        if kind == SPLITTING:
+            continue
+        columns = slice(layout.column[m], layout.column[m] + p)
+        block = slice(layout.skew[m], layout.skew[m] + p * p)
+        off_diagonal = pairs[block][~np.eye(p, dtype=bool).ravel()]
+        weights = (p * (n - p), p * (p - 1) // 2)
+        precision = weights[0] * column[columns].mean() + weights[1] * (off_diagonal.mean() if p > 1 else 0.0)
+        c[columns] = max(sum(weights), 1) / precision if precision > 0 else 1.0 / n
+        w[block] = pair * c[columns][0]
     if covariance is None:
         empty = np.zeros((0, 0))
         return Metric(c, w, variance, empty, empty.copy())

@@ -16,7 +16,7 @@ from numba.extending import get_cython_function_address, intrinsic
 from pymc_stiefel.engine.compiling import inner
 
 # Products with more multiplications than this go to BLAS.
-LARGE = 10_000
+LARGE = 2_500
 
 
 class Blas(NamedTuple):

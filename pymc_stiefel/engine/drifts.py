@@ -18,7 +18,10 @@ from numba.extending import intrinsic
 from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, solve
 from pymc_stiefel.engine.compiling import c_function, inner, view
 
-SPLITTING, CAYLEY, GEODESIC = "splitting", "cayley", "geodesic"
+SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
+
+WIDEST_SPLIT = 12
+"""Columns up to which masses for every column and pair are worth what the splitting drift costs over the Cayley map."""
 
 _double, _integer = types.CPointer(types.float64), types.int64
 _SIGNATURE = types.void(
@@ -62,6 +65,13 @@ def _cayley_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, 
 def _geodesic_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
     state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
     geodesic(state[0], state[1], state[2], t * masses[0][0], room, blas)
+
+
+def drift_kinds(kind: str, widths: np.ndarray) -> list[str]:
+    """The drift of each of several matrices with ``widths`` columns; ``AUTOMATIC`` chooses by their number."""
+    if kind != AUTOMATIC:
+        return [kind] * len(widths)
+    return [SPLITTING if p <= WIDEST_SPLIT else CAYLEY for p in widths]
 
 
 @cache

@@ -1,6 +1,13 @@
-"""One leapfrog of the whole state: half kick, drift of every block, half kick."""
+"""One step of the whole state: kicks by the gradient, and between them drifts of every block.
+
+``LEAPFROG`` is half kick, drift, half kick. ``TWO_STAGE`` is the scheme of Blanes, Casas & Sanz-Serna (2014,
+doi:10.1137/130932740) with two drifts and three kicks: an error several times smaller at the same number of gradients,
+for the step sizes that sampling uses.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +21,16 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import call_density, fill_normal, inner
 from pymc_stiefel.engine.drifts import call_drift
+
+LEAPFROG, TWO_STAGE = 0.5, 0.211781
+"""Share of a step in the first and in the last of its kicks."""
+
+
+class Scheme(NamedTuple):
+    """How a step is composed."""
+
+    drifts: np.ndarray  # address of each matrix's drift
+    outer_kick: float  # LEAPFROG or TWO_STAGE
 
 
 @inner
@@ -30,12 +47,12 @@ def kick(point, eps):
 
 
 @inner
-def drift(address, layout, blas, metric, point, eps, scratch):
-    """Move every block by the flow of its kinetic energy; ``address`` is that of the drift of the matrices."""
+def drift(addresses, layout, blas, metric, point, eps, scratch):
+    """Move every block by the flow of its kinetic energy; ``addresses`` has that of each matrix's drift."""
     for m in range(layout.n.size):
         column = layout.column[m]
         call_drift(
-            address,
+            addresses[m],
             matrix_at(layout, m, point.q),
             square_at(layout, m, point.a),
             matrix_at(layout, m, point.b),
@@ -55,12 +72,17 @@ def drift(address, layout, blas, metric, point, eps, scratch):
 
 
 @inner
-def leapfrog(density, extra, address, layout, blas, metric, point, eps, scratch):
-    kick(point, 0.5 * eps)
-    remove_normal_part(layout, blas, point, scratch)
-    drift(address, layout, blas, metric, point, eps, scratch)
-    evaluate(density, extra, layout, blas, point)
-    kick(point, 0.5 * eps)
+def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
+    """One symmetric step: kick and drift in turn, kicks at both ends."""
+    stages = 1 if scheme.outer_kick == LEAPFROG else 2
+    kick(point, scheme.outer_kick * eps)
+    for stage in range(stages):
+        if stage > 0:
+            kick(point, (1.0 - 2.0 * scheme.outer_kick) * eps)
+        remove_normal_part(layout, blas, point, scratch)
+        drift(scheme.drifts, layout, blas, metric, point, eps / stages, scratch)
+        evaluate(density, extra, layout, blas, point)
+    kick(point, scheme.outer_kick * eps)
 
 
 @inner

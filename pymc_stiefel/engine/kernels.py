@@ -7,7 +7,7 @@ import numpy as np
 from pymc_stiefel.engine.adaptation import accumulate
 from pymc_stiefel.engine.blocks import copy_point, reorthonormalise, velocity_into
 from pymc_stiefel.engine.compiling import compiled, inner
-from pymc_stiefel.engine.integrator import draw_momentum, evaluate, leapfrog
+from pymc_stiefel.engine.integrator import draw_momentum, evaluate, step
 from pymc_stiefel.engine.table import unpack
 from pymc_stiefel.engine.trajectory import ENERGY, LOGP, ORTHOGONALITY, no_u_turn, reflect, static
 
@@ -35,26 +35,26 @@ def finish(density, extra, source, layout, state, work, moments, learn, stats):
 
 
 @compiled
-def no_u_turn_draw(table, density, extra, source, drift, eps, max_treedepth, fresh, learn, stats):
+def no_u_turn_draw(table, density, extra, source, scheme, eps, max_treedepth, fresh, learn, stats):
     """One draw with a trajectory that ends at a U-turn."""
     layout, metric, state, work, moments = unpack(table)
     begin(density, extra, source, layout, metric, state, work, fresh, stats)
-    no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats)
+    no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, max_treedepth, stats)
     finish(density, extra, source, layout, state, work, moments, learn, stats)
 
 
 @compiled
-def static_draw(table, density, extra, source, drift, eps, n_steps, fresh, learn, stats):
+def static_draw(table, density, extra, source, scheme, eps, n_steps, fresh, learn, stats):
     """One draw with a trajectory of ``n_steps`` leapfrogs."""
     layout, metric, state, work, moments = unpack(table)
     begin(density, extra, source, layout, metric, state, work, fresh, stats)
-    static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats)
+    static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats)
     finish(density, extra, source, layout, state, work, moments, learn, stats)
 
 
 @compiled
-def first_step_size(table, density, extra, source, drift, eps, fresh):
-    """A step size whose single leapfrog is accepted about eight times in ten (Hoffman & Gelman's heuristic).
+def first_step_size(table, density, extra, source, scheme, eps, fresh):
+    """A step size whose single step is accepted about eight times in ten (Hoffman & Gelman's heuristic).
 
     ``fresh`` asks for the density to be evaluated first.
     """
@@ -67,13 +67,13 @@ def first_step_size(table, density, extra, source, drift, eps, fresh):
         copy_point(state, point)
         draw_momentum(source, layout, work.blas, metric, point, work.scratch)
         energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
-        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        step(density, extra, scheme, layout, work.blas, metric, point, eps, work.scratch)
         error = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0] - energy
-        step = 1 if np.isfinite(error) and error < 0.22 else -1
-        if direction != 0 and step != direction:
+        way = 1 if np.isfinite(error) and error < 0.22 else -1
+        if direction != 0 and way != direction:
             break
-        if step == 1 and eps > 3.0:
+        if way == 1 and eps > 3.0:
             break
-        direction = step
-        eps *= 2.0**step
+        direction = way
+        eps *= 2.0**way
     return eps

@@ -22,7 +22,8 @@ from pymc_stiefel.engine.adaptation import (
 )
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
-from pymc_stiefel.engine.drifts import GEODESIC, drift_address
+from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
+from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
 from pymc_stiefel.engine.kernels import first_step_size, no_u_turn_draw, static_draw
 from pymc_stiefel.engine.table import make_table
 from pymc_stiefel.engine.trajectory import ACCEPT, STATISTICS, make_workspace
@@ -35,6 +36,7 @@ class Settings:
     """What a user chooses. ``n_steps`` and ``path_length`` both None means no-U-turn trajectories."""
 
     drift: str
+    outer_kick: float = LEAPFROG
     n_steps: int | None = None
     path_length: float | None = None
     jitter: float = 0.0
@@ -89,7 +91,8 @@ class Sampler:
     ) -> None:
         self.layout, self.density, self.settings, self.rng = layout, density, settings, rng
         self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
-        self.drift = drift_address(settings.drift)
+        self.kinds = drift_kinds(settings.drift, layout.p)
+        self.scheme = Scheme(np.array([drift_address(kind) for kind in self.kinds], np.int64), settings.outer_kick)
         self._kernel = no_u_turn_draw if self.is_dynamic else static_draw
         self.work = make_workspace(layout, settings.max_treedepth if self.is_dynamic else 0)
         self.stats = np.zeros(len(STATISTICS))
@@ -159,7 +162,7 @@ class Sampler:
         ``keep_gradient=False`` says that the density may have changed since the last draw.
         """
         chain, settings = self.chain, self.settings
-        fresh = not (keep_gradient and chain.started and np.array_equal(q, chain.state.q))
+        fresh = not (keep_gradient and chain.started and (q == chain.state.q).all())
         if fresh:
             chain.state.q[:] = q
         if not chain.started:
@@ -189,7 +192,7 @@ class Sampler:
         return max(1, round(length))
 
     def _arguments(self) -> tuple:
-        return self._table, self.density, self.extra, self._source, self.drift
+        return self._table, self.density, self.extra, self._source, self.scheme
 
     def _start(self) -> None:
         """First masses and step size, from the gradient at the start."""
@@ -197,7 +200,7 @@ class Sampler:
         chain.started = True
         eps = first_step_size(*self._arguments(), settings.step_size or 0.5, True)
         if settings.adapt_metric and chain.tune:
-            chain.metric = first_metric(self.layout, chain.state, settings.drift, settings.pair)
+            chain.metric = first_metric(self.layout, chain.state, self.kinds, settings.pair)
             self._bind()
         self._restart_step_size(settings.step_size or eps)
 
@@ -219,7 +222,7 @@ class Sampler:
             return
         both = chain.moments if window == 0 else merged(chain.previous, chain.moments)
         if both.has_moved:  # a chain that did not move teaches nothing
-            chain.metric = learnt_metric(self.layout, both, settings.drift, settings.pair)
+            chain.metric = learnt_metric(self.layout, both, self.kinds, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         self._bind()
         if chain.draws < EARLY_DRAWS:

@@ -3,7 +3,9 @@
 The no-U-turn trajectory is the multinomial one of Betancourt (2017, arXiv:1701.02434) with the additional
 checks across subtrees that Stan and PyMC make. A stack of finished subtrees, merged as in a binary counter,
 takes the place of recursion. A subtree is U-shaped when a velocity at either end points against the sum of its
-momenta, both taken as ambient matrices: with the embedded metric that sum is the chord between the ends.
+momenta, both taken as ambient matrices: with the embedded metric that sum is the chord between the ends. The momenta at
+the ends count by half (trapezoidal rule): steps are long here, and with a plain sum a geodesic of many frequencies, as
+in O(n), would hardly ever be seen to turn.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import Blas, axpy, dot, make_blas
+from pymc_stiefel.engine.blas import Blas, dot, make_blas
 from pymc_stiefel.engine.blocks import (
     Layout,
     Point,
@@ -23,7 +25,7 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
-from pymc_stiefel.engine.integrator import evaluate, leapfrog
+from pymc_stiefel.engine.integrator import evaluate, step
 
 MAX_ENERGY_ERROR = 1000.0
 
@@ -61,7 +63,7 @@ STATISTICS = (
 class Subtrees(NamedTuple):
     """Summaries of subtrees, one row each: what merging and choosing a proposal need."""
 
-    rho: np.ndarray  # sum of momenta
+    chord: np.ndarray  # sum of momenta, the first and the last by half
     r_first: np.ndarray
     v_first: np.ndarray
     r_last: np.ndarray
@@ -91,7 +93,7 @@ def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
     largest = max([scratch_size(n, p) for n, p in zip(layout.n, layout.p, strict=True)], default=0)
     vectors = [np.zeros((rows, d)) for _ in range(7)]
     trees = Subtrees(
-        rho=vectors[0],
+        chord=vectors[0],
         r_first=vectors[1],
         v_first=vectors[2],
         r_last=vectors[3],
@@ -116,19 +118,29 @@ def log_add(x, y):
 
 
 @inner
-def turning(v, u, rho):
-    return not (dot(v, rho) > 0.0 and dot(u, rho) > 0.0)
+def turning(v, u, chord):
+    return not (dot(v, chord) > 0.0 and dot(u, chord) > 0.0)
 
 
 @inner
-def turning_sum(v, u, rho, r):
-    """``turning`` for the sum ``rho + r``."""
-    return not (dot(v, rho) + dot(v, r) > 0.0 and dot(u, rho) + dot(u, r) > 0.0)
+def turning_longer(v, u, chord, r, s):
+    """``turning`` for a chord that is longer by the step between the momenta ``r`` and ``s``."""
+    along_v = dot(v, chord) + 0.5 * (dot(v, r) + dot(v, s))
+    along_u = dot(u, chord) + 0.5 * (dot(u, r) + dot(u, s))
+    return not (along_v > 0.0 and along_u > 0.0)
+
+
+@inner
+def join_chords(chord, r, s, other):
+    """Add to ``chord`` the step between the momenta ``r`` and ``s`` and the chord beyond it."""
+    for k in range(chord.size):
+        chord[k] += 0.5 * (r[k] + s[k]) + other[k]
 
 
 @inner
 def store_leaf(trees, row, point, r, v, log_weight, energy, index):
-    copy_into(r, trees.rho[row])
+    for k in range(r.size):
+        trees.chord[row, k] = 0.0
     copy_into(r, trees.r_first[row])
     copy_into(v, trees.v_first[row])
     copy_into(r, trees.r_last[row])
@@ -153,21 +165,22 @@ def take_proposal(trees, source, target):
 @inner
 def merge(source, trees, left, right):
     """Join subtree ``right`` to ``left``, which precedes it; returns whether the whole turns."""
-    turns = turning_sum(trees.v_first[left], trees.v_last[right], trees.rho[left], trees.rho[right])
-    turns = turns or turning_sum(trees.v_first[left], trees.v_first[right], trees.rho[left], trees.r_first[right])
-    turns = turns or turning_sum(trees.v_last[left], trees.v_last[right], trees.rho[right], trees.r_last[left])
+    near, next_ = trees.r_last[left], trees.r_first[right]
+    turns = turning_longer(trees.v_first[left], trees.v_first[right], trees.chord[left], near, next_)
+    turns = turns or turning_longer(trees.v_last[left], trees.v_last[right], trees.chord[right], near, next_)
+    join_chords(trees.chord[left], near, next_, trees.chord[right])
+    turns = turns or turning(trees.v_first[left], trees.v_last[right], trees.chord[left])
     total = log_add(trees.log_weight[left], trees.log_weight[right])
     if np.log(uniform(source)) < trees.log_weight[right] - total:
         take_proposal(trees, right, left)
     trees.log_weight[left] = total
-    axpy(1.0, trees.rho[right], trees.rho[left])
     copy_into(trees.r_last[right], trees.r_last[left])
     copy_into(trees.v_last[right], trees.v_last[left])
     return turns
 
 
 @inner
-def extend(density, extra, source, drift, layout, metric, work, point, eps, depth, energy, index, stats):
+def extend(density, extra, source, scheme, layout, metric, work, point, eps, depth, energy, index, stats):
     """Integrate ``point`` over ``2**depth`` leapfrogs of size ``eps``, its subtree summarised in row 1.
 
     Returns 0 if the subtree is whole, 1 if it turned, 2 if it diverged.
@@ -176,7 +189,7 @@ def extend(density, extra, source, drift, layout, metric, work, point, eps, dept
     top = 0
     direction = 1 if eps > 0 else -1
     for leaf in range(1 << depth):
-        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        step(density, extra, scheme, layout, work.blas, metric, point, eps, work.scratch)
         new_energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
         error = new_energy - energy
         stats[TREE_SIZE] += 1
@@ -208,20 +221,20 @@ def join_tree(source, trees, forward):
         far, near_r, near_v = trees.v_first[0], trees.r_last[0], trees.v_last[0]
     else:
         far, near_r, near_v = trees.v_last[0], trees.r_first[0], trees.v_first[0]
-    turns = turning_sum(far, trees.v_last[1], trees.rho[0], trees.rho[1])
-    turns = turns or turning_sum(far, trees.v_first[1], trees.rho[0], trees.r_first[1])
-    turns = turns or turning_sum(near_v, trees.v_last[1], trees.rho[1], near_r)
+    turns = turning_longer(far, trees.v_first[1], trees.chord[0], near_r, trees.r_first[1])
+    turns = turns or turning_longer(near_v, trees.v_last[1], trees.chord[1], near_r, trees.r_first[1])
+    join_chords(trees.chord[0], near_r, trees.r_first[1], trees.chord[1])
+    turns = turns or turning(far, trees.v_last[1], trees.chord[0])
     if np.log(uniform(source)) < trees.log_weight[1] - trees.log_weight[0]:
         take_proposal(trees, 1, 0)
     trees.log_weight[0] = log_add(trees.log_weight[0], trees.log_weight[1])
-    axpy(1.0, trees.rho[1], trees.rho[0])
     copy_into(trees.r_last[1], near_r)
     copy_into(trees.v_last[1], near_v)
     return turns
 
 
 @inner
-def no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, max_treedepth, stats):
+def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, max_treedepth, stats):
     """One multinomial no-U-turn draw: ``state`` moves to the new point."""
     trees = work.trees
     energy = velocity_into(layout, work.blas, metric, state, work.r, work.v, work.scratch) - state.value[0]
@@ -235,7 +248,7 @@ def no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, m
         start = n_right if forward else -n_left
         signed = eps if forward else -eps
         outcome = extend(
-            density, extra, source, drift, layout, metric, work, point, signed, depth, energy, start, stats
+            density, extra, source, scheme, layout, metric, work, point, signed, depth, energy, start, stats
         )
         depth += 1
         if outcome == 2:
@@ -262,14 +275,14 @@ def no_u_turn(density, extra, source, drift, layout, metric, work, state, eps, m
 
 
 @inner
-def static(density, extra, source, drift, layout, metric, work, state, eps, n_steps, stats):
+def static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats):
     """One draw with a trajectory of ``n_steps`` leapfrogs and an accept step."""
     energy = velocity_into(layout, work.blas, metric, state, work.r, work.v, work.scratch) - state.value[0]
     point = work.right
     copy_point(state, point)
     new_energy = energy
     for _ in range(n_steps):
-        leapfrog(density, extra, drift, layout, work.blas, metric, point, eps, work.scratch)
+        step(density, extra, scheme, layout, work.blas, metric, point, eps, work.scratch)
         new_energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
         stats[TREE_SIZE] += 1
         error = new_energy - energy
