@@ -239,8 +239,8 @@ class StiefelNUTS(_ManifoldHMC):
     References
     ----------
     Hoffman & Gelman (2014), The no-U-turn sampler, arXiv:1111.4246; Betancourt (2017), A conceptual introduction to
-    Hamiltonian Monte Carlo, arXiv:1701.02434; Blanes, Casas & Sanz-Serna (2014), Numerical integrators for the hybrid Monte
-    Carlo method, doi:10.1137/130932740.
+    Hamiltonian Monte Carlo, arXiv:1701.02434; Blanes, Casas & Sanz-Serna (2014), Numerical integrators for the hybrid
+    Monte Carlo method, doi:10.1137/130932740.
 
     Examples
     --------
