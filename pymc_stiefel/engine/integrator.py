@@ -47,28 +47,39 @@ def kick(point, eps):
 
 
 @inner
-def drift(addresses, layout, blas, metric, point, eps, scratch):
-    """Move every block by the flow of its kinetic energy; ``addresses`` has that of each matrix's drift."""
-    for m in range(layout.n.size):
-        column = layout.column[m]
-        call_drift(
-            addresses[m],
-            matrix_at(layout, m, point.q),
-            square_at(layout, m, point.a),
-            matrix_at(layout, m, point.b),
-            layout.n[m],
-            layout.p[m],
-            eps,
-            metric.c[column : column + layout.p[m]],
-            square_at(layout, m, metric.w),
-            scratch,
-            blas,
-        )
+def drift_matrix(address, layout, blas, metric, point, m, eps, scratch):
+    """Move the m-th matrix by the drift at ``address``."""
+    column = layout.column[m]
+    call_drift(
+        address,
+        matrix_at(layout, m, point.q),
+        square_at(layout, m, point.a),
+        matrix_at(layout, m, point.b),
+        layout.n[m],
+        layout.p[m],
+        eps,
+        metric.c[column : column + layout.p[m]],
+        square_at(layout, m, metric.w),
+        scratch,
+        blas,
+    )
+
+
+@inner
+def drift_euclidean(layout, metric, point, eps, scratch):
     first = layout.stiefel
     if layout.size > first:
         moved = scratch[: layout.size - first]
         apply_covariance(metric, point.b[first:], moved)
         axpy(eps, moved, point.q[first:])
+
+
+@inner
+def drift(address, layout, blas, metric, point, eps, scratch):
+    """Move every block by the flow of its kinetic energy, all matrices by the drift at ``address``."""
+    for m in range(layout.n.size):
+        drift_matrix(address, layout, blas, metric, point, m, eps, scratch)
+    drift_euclidean(layout, metric, point, eps, scratch)
 
 
 @inner
@@ -80,7 +91,9 @@ def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
         if stage > 0:
             kick(point, (1.0 - 2.0 * scheme.outer_kick) * eps)
         remove_normal_part(layout, blas, point, scratch)
-        drift(scheme.drifts, layout, blas, metric, point, eps / stages, scratch)
+        for m in range(layout.n.size):
+            drift_matrix(scheme.drifts[m], layout, blas, metric, point, m, eps / stages, scratch)
+        drift_euclidean(layout, metric, point, eps / stages, scratch)
         evaluate(density, extra, layout, blas, point)
     kick(point, scheme.outer_kick * eps)
 
