@@ -90,10 +90,11 @@ def test_works_outside_of_a_context_and_after_conditioning(model):
 
 
 def test_options_reach_the_step(model):
-    idata = draw(model, target_accept=0.95, draws=200, tune=200)
-    low = draw(model, nuts={"target_accept": 0.6}, draws=200, tune=200)
-    size = [float(i["sample_stats"]["step_size"].values[0, -1]) for i in (idata, low)]
+    careful = draw(model, target_accept=0.999, draws=200, tune=200)
+    shallow = draw(model, nuts={"max_treedepth": 1}, draws=200, tune=200)
+    size = [float(i["sample_stats"]["step_size"].values[0, -1]) for i in (careful, shallow)]
     assert size[0] < size[1]
+    assert shallow["sample_stats"]["n_steps"].max() == 1 < careful["sample_stats"]["n_steps"].max()
 
 
 @pytest.mark.filterwarnings("ignore:.*np.dot.*:numba.core.errors.NumbaPerformanceWarning")  # nutpie's own graph
