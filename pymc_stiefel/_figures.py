@@ -145,6 +145,8 @@ def named(draws: xr.DataArray, axis: int) -> bool:
 def labels(draws: xr.DataArray, axis: int, *, prefix: bool = True) -> list[str]:
     """Coordinate labels; numbered columns get the name of their dimension in front, if ``prefix``."""
     dim = draws.dims[axis]
+    if dim == VECTOR_DIM:
+        return [str(draws.name)]
     values = draws[dim].values if dim in draws.coords else np.arange(draws.sizes[dim])
     front = f"{dim_name(draws, axis)} " if prefix and axis == -1 and not named(draws, axis) else ""
     return [f"{front}{value}" for value in values]
@@ -152,7 +154,7 @@ def labels(draws: xr.DataArray, axis: int, *, prefix: bool = True) -> list[str]:
 
 def dim_name(draws: xr.DataArray, axis: int) -> str:
     name = str(draws.dims[axis])
-    return {VECTOR_DIM: "column"}.get(name, name)
+    return "" if name == VECTOR_DIM else name
 
 
 def quantiles(draws: xr.DataArray, *levels: float) -> NDArray[np.float64]:

@@ -71,7 +71,7 @@ def plot_subspace(
     m = angles.shape[-1]
     chosen = range(m) if m <= 4 else (0, m // 2, m - 1)
     grid = np.linspace(0, 90, 721)
-    with panels(ax, (1, 1), (5.0, 2.8)) as (figure, (axis,)):
+    with panels(ax, (1, 1), (5.6, 2.6)) as (figure, (axis,)):
         for colour, k in zip(PALETTE, chosen, strict=False):
             curve = density(angles[..., k].ravel(), grid)
             axis.fill_between(grid, curve, color=colour, alpha=0.3, lw=0)
@@ -84,7 +84,7 @@ def plot_subspace(
         axis.set_ylim(bottom=0)
         axis.set_yticks([])
         axis.spines["left"].set_visible(False)
-        axis.legend(loc="upper left" if angles.mean() > 45 else "upper right", handlelength=1.6)
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.6)
     return figure
 
 
