@@ -5,7 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pymc as pm
 import pytest
+import xarray as xr
+
+import pymc_stiefel as pst
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -26,3 +31,74 @@ def test_quickstart(tmp_path):
     scales = [float(s) for s in re.search(r"scales: \[(.*?)\]", text).group(1).split()]
     assert scales[0] == pytest.approx(1.7, abs=0.2)
     assert scales[1] < 1.0
+
+
+def number(pattern, text):
+    return float(re.search(pattern, text).group(1))
+
+
+def test_qr_mixture(tmp_path):
+    """All sixteen modes, with their weights, the moments and the law of Q on both components of O(2)."""
+    text = run("qr_mixture", "--output", str(tmp_path / "mixture.png"))
+    assert text.count("16 of 16") == 3
+    scores = [float(z) for z in re.findall(r"\|z\| <= (\S+)", text)]
+    assert len(scores) == 3 and max(scores) < 4.5  # of 28 quantities each
+
+
+def test_noisy_gradients(tmp_path):
+    """Quantiles and spread are those of direct draws: no collapse to the mode."""
+    text = run("noisy_gradients", "--output", str(tmp_path / "noise.png"))
+    low, high = map(float, re.search(r"oSGHMC: spread .*?: (\S+) to (\S+)", text).groups())
+    assert 0.92 < low <= high < 1.08
+    assert number(r"oHMC: largest gap of cumulative shares: (\S+)", text) < 0.03
+    assert number(r"oSGHMC: largest gap of cumulative shares: (\S+)", text) < 0.03
+
+
+def test_rotation(tmp_path):
+    """Posterior means by quadrature over SO(3)."""
+    text = run("rotation", "--output", str(tmp_path / "rotation.png"))
+    assert number(r"\|z\| against quadrature: (\S+)", text) < 4
+    assert number(r"posterior mean to Kabsch \(degrees\): (\S+)", text) < 0.5
+    assert number(r"units of the posterior: (\S+)", text) < 16  # chi-squared with three degrees of freedom
+
+
+def test_bayesian_pca(tmp_path):
+    """Integrations by parts hold, and a known rank is found."""
+    text = run("bayesian_pca", "--output", str(tmp_path / "pca.png"))
+    assert number(r"integrations by parts: (\S+)", text) < 4.5  # of some 700
+    assert 0.8 < number(r"variance of z (\d\.\d+)", text) < 1.3
+    assert number(r"simulated with three: 3: (\S+?)\b", text) > 0.9
+    assert "divergences: 0" in text
+
+
+def test_eigenmodel(tmp_path):
+    """All chains find the signs of the simulated network, and integrations by parts hold."""
+    text = run("eigenmodel", "--output", str(tmp_path / "network.png"))
+    assert re.search(r"mode 1: signs \+\+-", text)
+    assert number(r"integrations by parts: (\S+)", text) < 4.5  # of some 400
+    assert 0.7 < number(r"variance of z (\d\.\d+)", text) < 1.4
+    assert "divergences: 0" in text
+
+
+@pytest.mark.parametrize("temperature,passes", [(1.0, True), (1.25, False)])
+def test_integrations_by_parts_tell_a_wrong_law(temperature, passes, monkeypatch):
+    """The check that two examples lean on: exact draws pass, those of a law that is a little too wide do not."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from stein import stein_scores
+
+    F = np.array([[6.0, 0.0], [0.0, 3.0], [1.0, 0.0], [0.0, 0.0]])
+    with pm.Model() as model:
+        pst.MatrixLangevin("X", F=F)
+        pm.Normal("x", 1.0, 2.0)
+    rng = np.random.default_rng(1)
+    draws = {
+        "X_polar__": pst.draws.matrix_langevin(F / temperature, size=(2, 1500), rng=rng),
+        "x": rng.normal(1.0, 2.0 * temperature**0.5, size=(2, 1500)),
+    }
+    scores = stein_scores(model, xr.Dataset({name: _draws(name, value) for name, value in draws.items()}))
+    assert (np.abs(scores).max() < 4) == passes
+    assert (0.5 < scores.var() < 1.6) == passes
+
+
+def _draws(name, value):
+    return (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2))), value)
