@@ -3,8 +3,8 @@
 Hoff (2009) models a symmetric 0/1 matrix by y_ij ~ Bernoulli(Phi(c + (U diag(l) U')_ij)) for i > j, with an orthonormal
 n x 3 matrix U: nodes with similar rows of U are linked where l_k > 0, and avoid each other where l_k < 0. The posterior
 has several modes, told apart by the signs of l. Chains start from eigenvectors of the matrix and at random; each is
-named by the mode it ends in. Run ``python examples/eigenmodel.py --data hoff.dat`` with the interactions of 270 proteins of
-E. coli (Butland et al. 2005), or without data on a simulated network.
+named by the mode it ends in. Run ``python examples/eigenmodel.py --data hoff.dat`` with the interactions of 270
+proteins of E. coli (Butland et al. 2005), or without data on a simulated network.
 """
 
 # %%
