@@ -109,6 +109,7 @@ def plot(aligned, posterior, ranks, eigenvalues: np.ndarray, shown: int = 3):
     for shift, probability, label in zip((-0.2, 0.2), ranks, ("this table", "simulated with 3"), strict=True):
         axes[-1].bar(np.arange(len(probability)) + shift, probability, width=0.4, label=label)
     axes[-1].set(title="posterior of the rank", xlabel="components", ylim=(0, 1.3), yticks=[0, 0.5, 1])
+    axes[-1].set_xticks(range(0, len(ranks[0]), 2))
     axes[-1].legend(fontsize=8)
     return figure
 
