@@ -20,7 +20,7 @@ from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
-from pymc_stiefel.spectra import check_positive_scalar, ordered_iid, wishart_spectrum
+from pymc_stiefel.spectra import check_positive, ordered_iid, wishart_spectrum
 
 __all__ = ["eigen_spd", "low_rank", "orthogonal_columns", "orthogonal_conv", "orthogonal_dense"]
 
@@ -56,7 +56,8 @@ def low_rank(
 
           which is the law of the singular values of an (m + n - r) x r Gaussian matrix, and
           :math:`E|W|^2 = \sigma^2 r (m + n - r)`, the dimension of the manifold times :math:`\sigma^2`.
-        - a scalar such as ``pm.HalfNormal.dist(2)``: independent draws of it, put in order.
+        - a distribution such as ``pm.HalfNormal.dist(2)``: independent draws of it, put in order. In a batch it may
+          have shape ``(*batch, 1)``, as ``pm.HalfNormal.dist(tau[:, None])`` has.
     sigma : float or variable
         Scale of the ``"gaussian"`` law; it may be a random variable, and have the shape of the batch.
     dims : sequence of str, optional
@@ -120,8 +121,8 @@ def eigen_spd(
         Size.
     eigenvalues : {"wishart", "inverse_wishart"} or a positive distribution
         ``"wishart"``: ``S`` has the law :math:`W_n(\nu, c I)`; ``"inverse_wishart"``: :math:`W^{-1}_n(\nu, c I)`; both
-        include the Jacobian :math:`\prod_{i<j} (l_i - l_j)`. A scalar such as ``pm.Gamma.dist(2, 1)``: independent
-        draws of it, put in order.
+        include the Jacobian :math:`\prod_{i<j} (l_i - l_j)`. A distribution such as ``pm.Gamma.dist(2, 1)``, a scalar
+        or of shape ``(*size, 1)``: independent draws of it, put in order.
     nu : float, optional
         Degrees of freedom, ``nu > n - 1``; default ``n + 2``, for which the inverse Wishart has mean ``scale * I``.
     scale : float or variable
@@ -187,7 +188,8 @@ def orthogonal_columns(
     n, p : int
         Rows and columns, ``n >= p``.
     scales : distribution
-        Law of one length: a positive scalar such as ``pm.HalfNormal.dist(1)``.
+        Law of the lengths: a positive scalar such as ``pm.HalfNormal.dist(1)``, or of a shape that broadcasts against
+        ``(*size, p)`` (``(*size, 1)`` if ``ordered``).
     ordered : bool
         Whether the lengths come in descending order.
     size : int or sequence of int, optional
@@ -213,7 +215,7 @@ def orthogonal_columns(
     if ordered:
         d = ordered_iid(f"{name}_d", p, scales, dims=(*batch, column))
     else:
-        check_positive_scalar(scales)
+        check_positive(scales)
         model = pm.modelcontext(None)
         sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in (*batch, column)))
         d = model.register_rv(sized, f"{name}_d", dims=(*batch, column))

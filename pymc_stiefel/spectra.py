@@ -19,7 +19,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["Descending", "check_positive_scalar", "ordered_iid", "wishart_spectrum"]
+__all__ = ["Descending", "check_positive", "ordered_iid", "wishart_spectrum"]
 
 POWERS = {"wishart": 1.0, "inverse_wishart": -1.0, "gaussian": 0.5}
 
@@ -112,11 +112,17 @@ def wishart_spectrum(
 
 
 def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None) -> TensorVariable:
-    r"""Independent draws of a positive scalar ``base`` (from ``.dist()``) in descending order.
+    r"""Independent draws of a positive ``base`` (from ``.dist()``) in descending order.
 
-    The density is :math:`r! \prod_i f(x_i)` on :math:`x_1 > \dots > x_r`; draws are sorted.
+    ``base`` is a scalar, or has shape ``(*batch, 1)`` with a law for each vector of a batch. The density is
+    :math:`r! \prod_i f(x_i)` on :math:`x_1 > \dots > x_r`; draws are sorted.
     """
-    op = check_positive_scalar(base)
+    op = check_positive(base)
+    if base.ndim and not base.type.broadcastable[-1]:
+        raise ValueError(
+            f"ordered values of {name!r} share one law: need a scalar distribution, or shape (*batch, 1) as of "
+            f"pm.HalfNormal.dist(tau[:, None]), got shape {base.type.shape}"
+        )
     free = [param for param in op.dist_params(base.owner) if not isinstance(param, Constant)]
 
     def rebuilt(params: Any, size: Any = None) -> Any:
@@ -125,7 +131,8 @@ def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None)
 
     def dist(places: TensorVariable, *params: Any) -> TensorVariable:
         *inner, size = params
-        return _sorted(rebuilt(inner, (rank,) if rv_size_is_none(size) else (*size, rank)), rank)
+        batch = [base.shape[i] for i in range(base.ndim - 1)] if rv_size_is_none(size) else list(size)
+        return _sorted(rebuilt(inner, (*batch, rank)), rank)
 
     def logp(value: TensorVariable, places: TensorVariable, *params: Any) -> TensorVariable:
         return _on_descending(
@@ -139,18 +146,18 @@ def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None)
         dist=dist,
         logp=logp,
         support_point=lambda rv, size, *params: rv,
-        signature=",".join(["(r)", *(["()"] * len(free))]) + "->(r)",
+        signature=",".join(["(r)", *("(o)" if param.ndim else "()" for param in free)]) + "->(r)",
         class_name="OrderedIID",
         default_transform=Descending(rank),
         dims=dims,
     )
 
 
-def check_positive_scalar(base: Any) -> Any:
-    """The op of a positive scalar distribution, or an error that says what ``base`` is instead."""
+def check_positive(base: Any) -> Any:
+    """The op of a positive distribution, or an error that says what ``base`` is instead."""
     op = getattr(getattr(base, "owner", None), "op", None)
-    if not hasattr(op, "dist_params") or base.ndim != 0:
-        raise TypeError(f"need a scalar distribution such as pm.HalfNormal.dist(1), got {base!r}")
+    if not hasattr(op, "dist_params"):
+        raise TypeError(f"need a distribution such as pm.HalfNormal.dist(1), got {base!r}")
     if _default_transform(op, base) is None:
         raise ValueError(f"need a positive distribution such as pm.HalfNormal.dist(1), got {op}, which has no bounds")
     return op

@@ -126,9 +126,9 @@ def test_bad_spectra_are_named():
     with pm.Model():
         with pytest.raises(ValueError, match="positive distribution"):
             spectra.ordered_iid("a", 2, pm.Normal.dist())
-        with pytest.raises(TypeError, match="scalar distribution"):
+        with pytest.raises(ValueError, match=r"share one law.*got shape \(2,\)"):
             spectra.ordered_iid("b", 2, pm.HalfNormal.dist(size=2))
-        with pytest.raises(TypeError, match="scalar distribution"):
+        with pytest.raises(TypeError, match="need a distribution"):
             spectra.ordered_iid("c", 2, 1.0)
         with pytest.raises(ValueError, match="nu > rank - 1"):
             spectra.wishart_spectrum("d", 4, 3)
@@ -278,6 +278,29 @@ def test_densities_of_batches_are_sums():
         np.testing.assert_allclose(together, apart)
 
 
+def test_each_matrix_of_a_batch_may_have_its_own_law():
+    """Draws and densities with a scale for each group, itself random, against the group alone."""
+    with pm.Model(coords={"g": range(3), "k": range(2)}) as model:
+        tau = pm.LogNormal("tau", np.log([0.5, 1.0, 4.0]), 0.1, dims="g")
+        x = spectra.ordered_iid("x", 2, pm.HalfNormal.dist(tau[:, None]), dims=("g", "k"))
+        pst.orthogonal_columns("X", 5, 2, scales=pm.HalfNormal.dist(tau[:, None]), size=3)
+        pst.orthogonal_columns("Y", 5, 2, scales=pm.HalfNormal.dist([1.0, 3.0]))
+        one = spectra.ordered_iid("one", 2, pm.HalfNormal.dist(1.0))
+    draws, _ = prior(model, 2000)
+    for name in ("x", "X_d"):
+        scaled = draws[name] / draws["tau"][..., None]
+        for g in range(3):
+            assert stats.kstest(scaled[:, g].ravel(), stats.halfnorm.cdf).pvalue > 1e-4
+        # control: the scale of another group is seen
+        assert stats.kstest((draws[name][:, 0] / draws["tau"][:, 1:2]).ravel(), stats.halfnorm.cdf).pvalue < 1e-4
+    assert (np.diff(draws["x"], axis=-1) < 0).all()
+    assert stats.kstest(draws["Y_d"][:, 1] / 3, stats.halfnorm.cdf).pvalue > 1e-4
+    at, scale = np.array([[1.0, 0.5], [2.0, 0.1], [7.0, 3.0]]), np.array([0.5, 1.0, 4.0])
+    together = pm.logp(x, at).eval({tau: scale}, mode="FAST_COMPILE")
+    apart = [pm.logp(one, at[g] / scale[g]).eval(mode="FAST_COMPILE") - 2 * np.log(scale[g]) for g in range(3)]
+    np.testing.assert_allclose(together, apart)
+
+
 def test_batches_of_columns_and_layers():
     with pm.Model(coords={"g": range(3), "i": range(5), "k": range(2)}) as model:
         pst.orthogonal_columns("X", 5, 2, scales=pm.HalfNormal.dist(1.0), dims=("g", "i", "k"))
@@ -315,7 +338,7 @@ def test_bad_arguments_are_named():
             pst.orthogonal_dense("D", 4, 3, dims="i")
         with pytest.raises(ValueError, match=r"dims of 'E' must be 3 names, got \['i', 'j'\]"):
             pst.orthogonal_dense("E", 4, 3, size=2, dims=["i", "j"])
-        with pytest.raises(TypeError, match="scalar distribution"):
+        with pytest.raises(TypeError, match="need a distribution"):
             pst.orthogonal_columns("X", 4, 3, scales=2.0)
 
 
