@@ -22,6 +22,8 @@ def descending(levels: xr.DataArray, draws: xr.DataArray) -> NDArray[np.int64]:
             f"{draws.shape[-1]} columns of {draws.name!r}"
         )
     mean = levels.values.mean(axis=(0, 1)).reshape(-1, draws.shape[-1])
+    if not np.isfinite(mean).all():
+        raise ValueError(f"order_by={levels.name!r} has draws that are not finite, so its mean is {mean.tolist()}")
     return np.argsort(-mean, axis=-1, kind="stable")
 
 

@@ -189,6 +189,12 @@ def test_columns_come_in_the_order_of_their_scales():
     assert not (np.diff(unordered) < 0).all()  # control: without it they are not in order
     with pytest.raises(ValueError, match="one value for each of the 3 columns"):
         pst.align(idata, "U", order_by="scores")
+    holes = pst.align(idata, "U", companions={"scale": "permute"})
+    holes["scale"][0, 0, 1] = np.nan
+    with pytest.raises(ValueError, match="order_by='scale' has draws that are not finite"):
+        pst.align(holes, "U", order_by="scale")
+    with pytest.raises(KeyError, match="did you mean 'scale'"):
+        pst.align(idata, "U", order_by="scales")
     with pytest.raises(ValueError, match="choose one"):
         pst.align(idata, "U", order_by="scale", reference=U[0, 0])
 
