@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import argparse
 import json
@@ -47,7 +47,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--draws", type=int, help="after as many of warm-up; default: as the problem says")
     parser.add_argument(
-        "--budget", type=float, default=12, help="seconds of a sampler on a problem after which no new seed starts"
+        "--budget", type=float, default=12, help="seconds of a sampler on a problem that no new seed is to exceed"
     )
     parser.add_argument("--limit", type=float, default=75, help="seconds after which it is stopped")
     parser.add_argument("--data", type=Path, default=DATA, help="where eigenmodel/hoff.dat is")
@@ -104,7 +104,7 @@ def run_cell(problem: str, sampler: str, patience: float, options: argparse.Name
     budget, limit = options.budget * patience, options.limit * patience
     known = journal.of(problem, sampler)
     seeds = [seed for seed in range(options.seeds) if seed not in {record.get("seed") for record in known}]
-    walls = [record["wall"] for record in known]
+    walls = [record["wall"] - record.get("compile", 0.0) for record in known]
     if not seeds or any("failed" in record for record in known) or (walls and sum(walls) + walls[-1] > budget):
         return
     context = multiprocessing.get_context("forkserver")

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy.stats import t as student
 
-WORST_R_HAT = 1.1
 LEVEL = 1e-3  # chance that a right sampler is disqualified on a problem, if errors were known exactly
 
 
@@ -26,6 +25,11 @@ def threshold(comparisons: int, runs: int) -> float:
     A run knows its error to about a fifth, as if from ten degrees of freedom: tails are those of a t law.
     """
     return float(student.ppf(1 - LEVEL / (2 * comparisons), 10 * runs))
+
+
+def largest_r_hat(draws: int) -> float:
+    """What converged chains stay below; in short ones R-hat is noisy."""
+    return 1 + max(0.1, 20 / draws)
 
 
 def deviations(
@@ -63,7 +67,7 @@ def verdicts(
     left = dict(results)
     for name, records in results.items():
         r_hat = float(np.median([record["r_hat"] for record in records]))
-        if not r_hat <= WORST_R_HAT:
+        if not r_hat <= largest_r_hat(records[0]["draws"]):
             found[name] = {"z": None, "disqualified": f"not converged, R-hat {r_hat:.2f}"}
             del left[name]
     while left:

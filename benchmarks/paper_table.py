@@ -51,6 +51,7 @@ def main() -> None:
             for seed in range(options.seeds):
                 run = sampler(seed)
                 found = diagnostics(problem.quantities(run.draws)) | {"seconds": run.warmup + run.sampling}
+                found["draws"] = options.draws
                 runs.setdefault(name, []).append(found)
                 print(
                     f"n = {n} {name:12s} seed {seed}: {found['seconds']:.1f} s, min ESS {found['min_ess']:.0f}",

@@ -38,7 +38,7 @@ COLUMNS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100, 200, 300)
 MATRICES = (1, 3, 10, 30, 100, 300, 1000)
 DATA = (100, 1000, 10_000, 100_000)
 MEMORY = ((1000, 100), (1000, 300), (10_000, 30), (10_000, 100), (10_000, 300))
-SECONDS = 1.0  # of repetitions for each cell
+SECONDS = 0.4  # of repetitions for each cell
 LONGEST = 0.5  # seconds of a leapfrog beyond which a cell is left out
 
 
