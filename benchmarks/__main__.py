@@ -104,7 +104,7 @@ def run_cell(problem: str, sampler: str, patience: float, options: argparse.Name
     budget, limit = options.budget * patience, options.limit * patience
     known = journal.of(problem, sampler)
     seeds = [seed for seed in range(options.seeds) if seed not in {record.get("seed") for record in known}]
-    walls = [record["wall"] - record.get("compile", 0.0) for record in known]
+    walls = [record["wall"] for record in known]
     if not seeds or any("failed" in record for record in known) or (walls and sum(walls) + walls[-1] > budget):
         return
     context = multiprocessing.get_context("forkserver")
@@ -115,16 +115,15 @@ def run_cell(problem: str, sampler: str, patience: float, options: argparse.Name
     send.close()
     common = {"problem": problem, "sampler": sampler, "asked": options.draws, "machine": machine()}
     while True:
-        start = time.perf_counter()
         if not receive.poll(limit):
             process.kill()
-            record = {"failed": f"no result in {limit:.0f} s"}
+            record = {"failed": f"no result in {limit:.0f} s", "wall": limit}
         else:
             try:
                 record = receive.recv()
             except EOFError:
                 break
-        record |= {"wall": time.perf_counter() - start}
+        record = {"wall": 0.0} | record
         journal.add(common | record)
         show(problem, sampler, record)
         if "failed" in record:

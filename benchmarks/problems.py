@@ -274,7 +274,7 @@ def svd(m: int, n: int, scales: tuple[float, ...], **options) -> Problem:
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "uniform (10, 1)": partial(uniform, 10, 1),
     "uniform (100, 1)": partial(uniform, 100, 1),
-    "uniform (10, 10)": partial(uniform, 10, 10),
+    "uniform (10, 10)": partial(uniform, 10, 10, mici_draws=20),
     "uniform (30, 30)": partial(uniform, 30, 30, draws=500, mici_draws=20),
     "uniform (100, 10)": partial(uniform, 100, 10, draws=500),
     "ppca 30, [5, 3, 1.5]": partial(ppca, 30, 200, (1.5, 3.0, 5.0)),

@@ -28,10 +28,10 @@ over seeds, with their range. Compilation is apart. Gradients count every leapfr
 relative to the best peer. A sampler whose posterior means differ from those of the others (or from the exact ones,
 where known), or whose chains have not converged, is disqualified.
 
-A sampler that takes long runs with fewer seeds; mici, which is slower still, with 100 draws instead of 500 or 1000 (20
-on O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two expansions. The polar factor has the
-derivative of this package in all samplers, and mici gets the compiled log density and gradient of StiefelNUTS: both
-make the peers faster.
+A sampler that takes long runs with fewer seeds; mici, which is slower still, with 100 draws instead of 500 or 1000 (50
+on the eigenmodel, 20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two
+expansions. The polar factor has the derivative of this package in all samplers, and mici gets the compiled log density
+and gradient of StiefelNUTS: both make the peers faster.
 """
 SCALING = """
 Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
