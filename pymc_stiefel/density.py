@@ -71,11 +71,12 @@ class _Slot:
 
     def unpack(self, flat):
         """The variable as an expression of the flat vector; matrices are stored by columns."""
-        part = flat[self.start : self.start + self.size]
+        # cast first: the copy of a transposed matrix has no layout that numba knows, and products with it are slow
+        part = flat[self.start : self.start + self.size].astype(self.value.dtype)
         if self.block is None or self.block.vector:
-            return part.reshape(self.shape).astype(self.value.dtype)
+            return part.reshape(self.shape)
         stored = (*self.shape[:-2], self.shape[-1], self.shape[-2])
-        return part.reshape(stored).swapaxes(-1, -2).astype(self.value.dtype)
+        return part.reshape(stored).swapaxes(-1, -2)
 
     def pack(self, array):
         """A gradient in the layout of the flat vector."""

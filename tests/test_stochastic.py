@@ -2,14 +2,18 @@
 
 import logging
 
+import numba
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
 import pymc_stiefel as pst
 from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.engine.blas import make_blas
 from pymc_stiefel.engine.blocks import make_layout
+from pymc_stiefel.engine.large_drift import cayley_by_inverse, large_scratch_size
 from pymc_stiefel.engine.stochastic import StochasticSampler, StochasticSettings, scaled_metric
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests.kernels import bingham_langevin_density
@@ -109,6 +113,36 @@ def test_rounding_stays_small_over_many_steps():
     assert pst.geometry.orthogonality_error(sampler.chain.state.q.reshape(3, 20).T) < 1e-12
     normal = sampler.chain.state.b.reshape(3, 20) @ sampler.chain.state.q.reshape(3, 20).T
     assert np.abs(normal).max() < 1e-10
+
+
+@numba.njit
+def _by_inverse(x, a, b, t, scratch, blas):
+    cayley_by_inverse(x, a, b, t, scratch, blas)
+
+
+@pytest.mark.parametrize("n,p", [(90, 60), (130, 25), (70, 70)])
+@pytest.mark.parametrize("t", [1e-3, 0.7, 30.0])
+def test_large_matrices_move_by_the_cayley_map(n, p, t):
+    rng = np.random.default_rng(n)
+    X = pst.geometry.polar(rng.standard_normal((n, p)))
+    r = pst.geometry.tangent_project(X, rng.standard_normal((n, p)))
+    A, B = pst.geometry.split_tangent(X, r)
+    x, a, b = X.T.copy(), A.copy(), np.ascontiguousarray(B.T)
+    _by_inverse(x, a, b, t, np.zeros(large_scratch_size(n, p)), make_blas(2 * p))
+    X_new, r_new = pst.geometry.cayley_drift(X, r, t)
+    np.testing.assert_allclose(x.T, X_new, atol=1e-11)
+    np.testing.assert_allclose(x.T @ a + (b.T if n > p else 0.0), r_new, atol=1e-9)
+    assert pst.geometry.orthogonality_error(x.T) < 1e-12
+
+
+def test_large_matrices_have_the_right_moments():
+    """St(40, 30), where the drift is that of large matrices; the reference is a saddlepoint approximation."""
+    n, p = 40, 30
+    density, expected = langevin(n, np.linspace(10.0, 30.0, p))
+    mean, error, sampler = diagonal_means(density, n, p, 1_000, seed=6, step_size=0.5, friction=0.2, n_steps=6)
+    assert np.all(np.abs(mean - expected) < 4 * error + 0.01)
+    assert abs(mean.mean() - expected.mean()) < 0.01
+    assert abs(sampler.temperature[0] - 1) < 0.05
 
 
 # ---------------------------------------------------------------- minibatches
@@ -227,6 +261,53 @@ def test_noisy_gradients_do_not_collapse():
             levels = np.quantile(direct[:, k], [0.05, 0.25, 0.5, 0.75, 0.95])
             share = np.mean(sampled[:, k, None] < levels, axis=0)
             assert np.all(np.abs(share - [0.05, 0.25, 0.5, 0.75, 0.95]) < 0.045)
+
+
+def test_state_saves_and_restores(minibatch_model):
+    """Momentum, random numbers and rows of the batches continue where they were."""
+    step = pst.OrthogonalSGHMC(model=minibatch_model, step_size=0.02, n_steps=3, rng=5)
+    point = minibatch_model.initial_point(3)
+    for _ in range(30):
+        point, _ = step.step(point)
+    saved = step.sampling_state
+    other = pst.OrthogonalSGHMC(model=minibatch_model, step_size=0.02, n_steps=3, rng=6)
+    runs = []
+    for run in (step, other):
+        run.sampling_state = saved
+        here = point
+        for _ in range(20):
+            here, stats = run.step(here)
+        runs.append((here["U_polar__"], here["scale_log__"], stats[0]["energy"]))
+    for one, two in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_beside_a_discrete_variable():
+    """PyMC gives the discrete variable a step of its own; each step sees what the other does."""
+    kappa = np.array([1.0, 8.0])
+    with pm.Model() as model:
+        kind = pm.Bernoulli("kind", 0.3)
+        u = pst.VonMisesFisher("u", mu=np.array([0.0, 0.0, 1.0]), kappa=pt.as_tensor(kappa)[kind])
+        step = pst.OrthogonalSGHMC([u], step_size=0.25, friction=0.3, n_steps=8)
+    posterior = sample(model, 6000, 100, step=step)["posterior"]
+    kind, height = posterior["kind"].values[0], posterior["u"].values[0, :, 2]
+    assert kind.mean() == pytest.approx(0.3, abs=0.04)
+    for k in (0, 1):
+        exact = 1 / np.tanh(kappa[k]) - 1 / kappa[k]
+        assert height[kind == k].mean() == pytest.approx(exact, abs=0.05)
+
+
+def test_single_precision():
+    """The engine computes in double precision; the draws are rounded only when they are handed over."""
+    with pytensor.config.change_flags(floatX="float32"):
+        Y = pca_data().astype("float32")
+        single = pca(Y, batch_size=200)
+        idata = sample(single, 300, 100, step=pst.OrthogonalSGHMC(model=single, step_size=0.002, n_steps=50))
+    posterior = idata["posterior"]
+    assert posterior["U"].dtype == np.float32
+    assert pst.orthogonality_error(posterior["U"]).max() < 1e-6
+    assert idata["sample_stats"]["orthogonality_error"].max() < 1e-12
+    assert idata["sample_stats"]["temperature"].mean() == pytest.approx(1, abs=0.1)
 
 
 # ---------------------------------------------------------------- settings, statistics, warnings

@@ -13,14 +13,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import get_cython_function_address, intrinsic
 
-from pymc_stiefel.engine.compiling import inner
+from pymc_stiefel.engine.compiling import inner, view
 
 # Products with more multiplications than this go to BLAS.
 LARGE = 2_500
 
 
 class Blas(NamedTuple):
-    """Addresses of dgemm, dgetrf and dtrsm in this process, and room for the arguments they take by pointer."""
+    """Addresses of dgemm, dgetrf, dtrsm and dsyrk in this process, and room for the arguments they take by pointer."""
 
     routines: np.ndarray
     integers: np.ndarray
@@ -34,6 +34,7 @@ def make_blas(largest: int) -> Blas:
         get_cython_function_address("scipy.linalg.cython_blas", "dgemm"),
         get_cython_function_address("scipy.linalg.cython_lapack", "dgetrf"),
         get_cython_function_address("scipy.linalg.cython_blas", "dtrsm"),
+        get_cython_function_address("scipy.linalg.cython_blas", "dsyrk"),
     ]
     return Blas(
         np.array(routines, dtype=np.int64),
@@ -142,6 +143,35 @@ def cross(blas, x, y, out):
 
 
 @inner
+def gram_matrix(blas, x, out):
+    """``out = x x'``, for half the price of :func:`cross` where matrices are large."""
+    k, n = x.shape
+    if k * k * n <= LARGE:
+        cross(blas, x, x, out)
+        return
+    blas.integers[0], blas.integers[1] = k, n
+    blas.numbers[0], blas.numbers[1] = 1.0, 0.0
+    _call(
+        blas.routines[3],
+        (
+            _address(blas.letters, 4),  # Fortran's upper triangle: the lower one here
+            _address(blas.letters, 1),
+            _address(blas.integers, 0),
+            _address(blas.integers, 1),
+            _address(blas.numbers, 0),
+            _address(x, 0),
+            _address(blas.integers, 1),
+            _address(blas.numbers, 1),
+            _address(out, 0),
+            _address(blas.integers, 0),
+        ),
+    )
+    for i in range(k):
+        for j in range(i):
+            out[j, i] = out[i, j]
+
+
+@inner
 def add_product(blas, alpha, matrix, x, out):
     """``out += alpha matrix x`` for a k x l matrix and rows ``x`` (l x n)."""
     k, l = matrix.shape
@@ -152,6 +182,70 @@ def add_product(blas, alpha, matrix, x, out):
     for i in range(k):
         for j in range(l):
             axpy(alpha * matrix[i, j], x[j], out[i])
+
+
+@inner
+def product(blas, matrix, x, out):
+    """``out = matrix x``"""
+    k, l = matrix.shape
+    n = x.shape[1]
+    if k * l * n > LARGE:
+        _gemm(blas, False, n, k, l, 1.0, _address(x, 0), n, _address(matrix, 0), l, 0.0, _address(out, 0))
+        return
+    out[:] = 0.0
+    add_product(blas, 1.0, matrix, x, out)
+
+
+PANEL = 24
+"""Rows that :func:`invert` eliminates at once."""
+
+
+@inner
+def invert(blas, matrix, scratch):
+    """``matrix <- matrix^{-1}`` in place for a k x k matrix whose symmetric part is positive definite.
+
+    Gauss-Jordan by panels, which is matrix products almost all of the way, and needs no pivots: Schur complements of
+    such a matrix are of the same kind. Two triangular solves with many right-hand sides take twice the time of this
+    and a product. ``scratch`` has room for ``PANEL (2 k + PANEL)`` numbers.
+    """
+    k = matrix.shape[0]
+    for first in range(0, k, PANEL):
+        last = min(first + PANEL, k)
+        size = last - first
+        pivot = view(scratch, 0, size, size)
+        below, across = view(scratch, size * size, k, size), view(scratch, size * (size + k), size, k)
+        for i in range(k):
+            inside = first <= i < last
+            for j in range(size):
+                entry = matrix[i, first + j]
+                below[i, j] = 0.0 if inside else entry
+                if inside:
+                    pivot[i - first, j] = entry
+                    entry = 1.0 if i - first == j else 0.0
+                else:
+                    entry = 0.0
+                matrix[i, first + j] = entry
+        _invert_small(pivot)
+        product(blas, pivot, matrix[first:last], across)
+        copy_matrix(across, matrix[first:last])
+        add_product(blas, -1.0, below, across, matrix)
+
+
+@inner
+def _invert_small(matrix):
+    """Gauss-Jordan row by row."""
+    k = matrix.shape[0]
+    for i in range(k):
+        row = matrix[i]
+        pivot = 1.0 / row[i]
+        row[i] = 1.0
+        for j in range(k):
+            row[j] *= pivot
+        for other in range(k):
+            if other != i:
+                factor = matrix[other, i]
+                matrix[other, i] = 0.0
+                axpy(-factor, row, matrix[other])
 
 
 @inner

@@ -35,7 +35,8 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import call_density, compiled, fill_normal, inner, random_source, uniform
 from pymc_stiefel.engine.drifts import CAYLEY, drift_address, scratch_size
-from pymc_stiefel.engine.integrator import draw_momentum, drift
+from pymc_stiefel.engine.integrator import draw_momentum
+from pymc_stiefel.engine.large_drift import drift, large_scratch_size
 
 EULER, SYMMETRIC = "euler", "symmetric"
 
@@ -67,7 +68,7 @@ class Batches(NamedTuple):
 
 def make_work(layout: Layout) -> Work:
     shapes = list(zip(layout.n, layout.p, strict=True))
-    largest = max([scratch_size(n, p) for n, p in shapes], default=0)
+    largest = max([max(scratch_size(n, p), large_scratch_size(n, p)) for n, p in shapes], default=0)
     noise = max([n * p for n, p in shapes] + [layout.size - layout.stiefel, 1])
     blas = make_blas(2 * int(layout.p.max(initial=1)))
     return Work(np.zeros(layout.size), np.zeros(noise), np.zeros(max(largest, layout.size, 1)), blas)
