@@ -14,7 +14,15 @@ from pymc_stiefel.distributions import (
     UnitVector,
     VonMisesFisher,
 )
-from pymc_stiefel.factors import eigen_spd, low_rank, orthogonal_columns, orthogonal_conv, orthogonal_dense
+from pymc_stiefel.factors import (
+    LowRank,
+    eigen_spd,
+    low_rank,
+    low_rank_factors,
+    orthogonal_columns,
+    orthogonal_conv,
+    orthogonal_dense,
+)
 from pymc_stiefel.optimize import Optimum, find_MAP, minimize_stochastic
 from pymc_stiefel.plots import plot_alignment, plot_columns, plot_loadings, plot_sphere
 from pymc_stiefel.step_methods import GeodesicHMC, OrthogonalHMC, StiefelNUTS
@@ -23,6 +31,7 @@ from pymc_stiefel.summaries import invariants, summary
 
 __all__ = [
     "GeodesicHMC",
+    "LowRank",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",
@@ -43,6 +52,7 @@ __all__ = [
     "geometry",
     "invariants",
     "low_rank",
+    "low_rank_factors",
     "mean",
     "minimize_stochastic",
     "orthogonal_columns",

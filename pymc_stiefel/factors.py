@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
@@ -22,7 +22,15 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
 from pymc_stiefel.spectra import check_positive, ordered_iid, wishart_spectrum
 
-__all__ = ["eigen_spd", "low_rank", "orthogonal_columns", "orthogonal_conv", "orthogonal_dense"]
+__all__ = [
+    "LowRank",
+    "eigen_spd",
+    "low_rank",
+    "low_rank_factors",
+    "orthogonal_columns",
+    "orthogonal_conv",
+    "orthogonal_dense",
+]
 
 
 def low_rank(
@@ -82,6 +90,54 @@ def low_rank(
     >>> pm.draw(W, random_seed=1).shape
     (5, 4)
     """
+    parts = low_rank_factors(
+        name, shape, rank, singular_values=singular_values, sigma=sigma, dims=dims, rank_dim=rank_dim
+    )
+    known = pm.modelcontext(None).named_vars_to_dims
+    *outer, _ = known[f"{name}_U"]
+    return pm.Deterministic(name, parts.matrix(), dims=(*outer, known[f"{name}_V"][-2]))
+
+
+class LowRank(NamedTuple):
+    r"""The parts of :math:`W = U\,\mathrm{diag}(s)\,V'`."""
+
+    U: TensorVariable
+    s: TensorVariable
+    V: TensorVariable
+
+    def matrix(self) -> TensorVariable:
+        """The product, shape ``(*batch, m, n)``."""
+        return _scaled(self.U, self.s) @ pt.swapaxes(self.V, -1, -2)
+
+
+def low_rank_factors(
+    name: str,
+    shape: Sequence[int],
+    rank: int,
+    *,
+    singular_values: str | TensorVariable = "gaussian",
+    sigma: Any = 1.0,
+    dims: Sequence[str] | None = None,
+    rank_dim: str | None = None,
+) -> LowRank:
+    r"""The parts of :func:`low_rank` without the product, for matrices too large to be formed or stored.
+
+    An entry is ``(U[i] * s * V[j]).sum(-1)``, a layer ``(x @ U * s) @ V.T``. Parameters are those of
+    :func:`low_rank`.
+
+    Returns
+    -------
+    LowRank
+        ``U`` (m, r), ``s`` (r,) and ``V`` (n, r), registered as ``{name}_U``, ``{name}_s`` and ``{name}_V``.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     U, s, V = pst.low_rank_factors("W", (5000, 4000), rank=2, singular_values=pm.HalfNormal.dist(100))
+    >>> pm.draw(s, random_seed=1).shape
+    (2,)
+    """
     *batch_shape, m, n = shape
     if not 1 <= rank <= min(m, n):
         raise ValueError(f"need 1 <= rank <= min(m, n), got rank = {rank} with shape {(m, n)}")
@@ -95,7 +151,7 @@ def low_rank(
         s = wishart_spectrum(f"{name}_s", rank, m + n - rank, scale=sigma, kind="gaussian", dims=(*batch, inner))
     else:
         s = ordered_iid(f"{name}_s", rank, singular_values, dims=(*batch, inner))
-    return pm.Deterministic(name, _scaled(U, s) @ pt.swapaxes(V, -1, -2), dims=(*batch, row, column))
+    return LowRank(U, s, V)
 
 
 def eigen_spd(

@@ -146,7 +146,7 @@ def find_MAP(
             UserWarning,
             stacklevel=2,
         )
-    return _optimum(model, density, point, best.q)._describe(
+    return _reader(model, density, point)(best.q)._describe(
         logp=-best.value,
         gradient_norm=best.gradient_norm,
         history=np.array(best.history),
@@ -183,6 +183,7 @@ def minimize_stochastic(
     scales: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
     vars=None,
+    callback: Callable[[int, float, dict[str, np.ndarray]], Any] | None = None,
     progressbar: bool = True,
     random_seed: int | None = None,
     compile_kwargs: dict | None = None,
@@ -208,6 +209,9 @@ def minimize_stochastic(
         Default: as many batches as the data have; 100 where there are no minibatches.
     scales : dict, optional
         As for :class:`OrthogonalSGHMC`.
+    callback : callable, optional
+        Called after every epoch with its number from 1, its mean loss and the values of the variables, as for a
+        learning curve or to save what has been reached.
     start, vars, progressbar, random_seed, compile_kwargs
         As for :func:`find_MAP`; ``random_seed`` also draws the batches.
 
@@ -252,6 +256,7 @@ def minimize_stochastic(
         noise=False,
     )
     sampler = StochasticSampler(density.layout, density.address, settings, metric, rng, density.extra, density.batches)
+    values_at = _reader(model, density, point)
     history: list[float] = []
     mean_logp = STATISTICS.index("mean_logp")
     with _progress("epochs", epochs, progressbar) as update:
@@ -264,6 +269,8 @@ def minimize_stochastic(
                     break
             history.append(total)
             update(f"loss {total:.6g}")
+            if callback is not None:
+                callback(len(history), total, values_at(flat))
     if sampler.chain.stopped:
         warnings.warn(
             f"minimize_stochastic diverged in epoch {len(history)} of {epochs} with step_size={step_size:.3g}; the "
@@ -271,7 +278,7 @@ def minimize_stochastic(
             UserWarning,
             stacklevel=2,
         )
-    return _optimum(model, density, point, flat)._describe(
+    return values_at(flat)._describe(
         logp=-history[-1],
         gradient_norm=math.nan,
         history=np.array(history),
@@ -340,21 +347,26 @@ def _first_step_size(density: ModelDensity, metric: Metric, flat: np.ndarray, rn
     return math.sqrt(0.1 / max(pulls))
 
 
-def _optimum(model: pm.Model, density: ModelDensity, point, flat: np.ndarray) -> Optimum:
-    """Constrained values of all free variables."""
-    values = {**point, **density.unpack(flat)}
-    found = {rv.name: values[model.rvs_to_values[rv].name] for rv in model.free_RVs}
+def _reader(model: pm.Model, density: ModelDensity, point) -> Callable[[np.ndarray], Optimum]:
+    """A function that gives the constrained values of all free variables at a flat vector."""
+    names = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
     on_manifold = {model.values_to_rvs[slot.value].name for slot in density.slots if slot.block is not None}
     outputs = [
         variable
         for variable in model.unobserved_value_vars
-        if variable.name in found and variable.name not in on_manifold
+        if variable.name in names and variable.name not in on_manifold
     ]
-    if outputs:
-        mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_compile")  # to be called once
-        function = model.compile_fn(outputs, inputs=model.value_vars, mode=mode, on_unused_input="ignore")
-        found.update(zip((variable.name for variable in outputs), function(values), strict=True))
-    return Optimum(found)
+    mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_compile")  # to be called a few times
+    function = model.compile_fn(outputs, inputs=model.value_vars, mode=mode, on_unused_input="ignore")
+
+    def read(flat: np.ndarray) -> Optimum:
+        values = {**point, **density.unpack(flat)}
+        found = {name: values[value] for name, value in names.items()}
+        if outputs:
+            found.update(zip((variable.name for variable in outputs), function(values), strict=True))
+        return Optimum(found)
+
+    return read
 
 
 class _progress:

@@ -165,6 +165,18 @@ def test_stochastic_optimum_is_near_the_exact_one():
     np.testing.assert_allclose(idata["posterior"]["W"].values[0, 0], found["W"], atol=0.1)
 
 
+def test_callback_sees_every_epoch(joint_model):
+    seen = []
+    found = pst.minimize_stochastic(
+        joint_model, epochs=3, callback=lambda *what: seen.append(what), progressbar=False, random_seed=1
+    )
+    assert [epoch for epoch, _, _ in seen] == [1, 2, 3]
+    np.testing.assert_array_equal([loss for _, loss, _ in seen], found.history)
+    for name, value in seen[-1][2].items():
+        np.testing.assert_array_equal(value, found[name])
+    assert not np.array_equal(seen[0][2]["U"], found["U"])
+
+
 def test_gradient_without_jacobian():
     with pm.Model() as model:
         pst.UnitVector("u", n=3)
