@@ -40,8 +40,9 @@ def finish(
     data: str,
     rows: list[dict],
     remarks: list[str],
+    seeds: list[int] | None = None,
 ) -> None:
-    """Print the table, save the picture and, if asked to, the record."""
+    """Print the table, save the picture and, if asked to, the record; ``seeds`` for examples that run several."""
     for line in rows:
         beside = f"   paper: {line['paper']}" if line["paper"] else ""
         print(f"{line['quantity']}: {line['ours']}{beside}" + (f"   ({line['note']})" if line["note"] else ""))
@@ -56,7 +57,7 @@ def finish(
     record = {
         "title": title,
         "command": _command(options),
-        "seeds": [options.seed],
+        "seeds": [options.seed] if seeds is None else seeds,
         "wall_seconds": round(time.perf_counter() - _started, 1),
         "data": data,
         "rows": rows,
@@ -72,5 +73,7 @@ def _command(options: argparse.Namespace) -> str:
     """The command of this run, with a data folder by its name alone: where it lies is nobody else's business."""
     words = ["python", f"examples/{Path(sys.argv[0]).name}", "--seed", str(options.seed)]
     words += ["--quick"] if options.quick else []
+    words += ["--pool"] if getattr(options, "pool", False) else []
+    words += ["--runs", str(options.runs)] if getattr(options, "runs", 1) > 1 else []
     words += ["--data", Path(options.data).name] if getattr(options, "data", None) else []
     return shlex.join([*words, "--record", "docs"])

@@ -102,3 +102,46 @@ def test_integrations_by_parts_tell_a_wrong_law(temperature, passes, monkeypatch
 
 def _draws(name, value):
     return (("chain", "draw", *(f"{name}_{k}" for k in range(value.ndim - 2))), value)
+
+
+def numbers(text):
+    """What an example prints as ``quantity: number``."""
+    return {name: float(value) for name, value in re.findall(r"^(.*?): (-?\d[\d.e-]*)", text, flags=re.MULTILINE)}
+
+
+def assert_an_ensemble_helps(found):
+    """One draw predicts no better than the mean of many, which is more certain of what it says; the chain is well."""
+    assert found["log score, ensemble"] > found["log score, one draw"] + 0.005
+    assert found["accuracy, ensemble"] >= found["accuracy, one draw"]
+    assert found["kinetic temperature"] == pytest.approx(1, abs=0.1)
+    assert found["orthogonality error"] < 1e-10
+
+
+def test_orthogonal_mlp(tmp_path):
+    arguments = ["--output", str(tmp_path / "mlp.png"), "--state", str(tmp_path)]
+    found = numbers(run("mnist_orthogonal_mlp", *arguments))
+    assert_an_ensemble_helps(found)
+    assert found["accuracy, ensemble"] > 85
+    again = numbers(run("mnist_orthogonal_mlp", *arguments))  # reads all of it from where it was saved
+    assert again == {name: value for name, value in found.items() if name in again} and len(again) >= 11
+
+
+def test_orthogonal_conv(tmp_path):
+    found = numbers(run("orthogonal_conv", "--output", str(tmp_path / "conv.png")))
+    assert_an_ensemble_helps(found)
+    assert found["accuracy, ensemble"] > 90
+
+
+def test_movielens(tmp_path):
+    found = numbers(run("movielens", "--output", str(tmp_path / "ratings.png")))
+    assert found["RMSE, SVD, ensemble of ten"] < found["RMSE, SVD, one draw"] - 0.02
+    assert found["RMSE, SVD, ensemble of ten"] < found["RMSE, mean of all ratings"] - 0.1
+    assert found["RMSE, bottleneck, optimum"] < found["RMSE, mean of all ratings"]
+    assert found["kinetic temperature"] == pytest.approx(1, abs=0.1)
+    assert found["orthogonality error"] < 1e-10
+
+
+def test_low_rank_mlp(tmp_path):
+    found = numbers(run("low_rank_mlp", "--output", str(tmp_path / "curves.png")))
+    assert found["test accuracy, svd"] > 85
+    assert found["training accuracy, svd"] > found["test accuracy, svd"]
