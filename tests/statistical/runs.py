@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_stiefel.engine.blocks import make_layout
+from pymc_stiefel.engine.integrator import TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.engine.trajectory import STATISTICS
 from tests.statistical.targets import target_density
@@ -14,8 +15,8 @@ from tests.statistical.targets import target_density
 ACCEPT = STATISTICS.index("mean_tree_accept")
 
 SAMPLERS = {
-    "splitting, isotropic metric": {"drift": "splitting", "adapt_metric": False},
-    "splitting, adaptive metric": {"drift": "splitting", "adapt_metric": True},
+    "two-stage splitting, isotropic metric": {"drift": "splitting", "outer_kick": TWO_STAGE, "adapt_metric": False},
+    "two-stage splitting, adaptive metric": {"drift": "splitting", "outer_kick": TWO_STAGE, "adapt_metric": True},
     "Cayley": {"drift": "cayley", "adapt_metric": False},
     "geodesic": {"drift": "geodesic", "adapt_metric": False},
 }

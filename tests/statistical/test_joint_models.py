@@ -9,6 +9,7 @@ from scipy import stats
 
 import pymc_stiefel as pst
 from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from tests.statistical import ppca
 from tests.statistical.ladder import score_of_pvalue, z_scores
@@ -45,7 +46,8 @@ def posterior_ranks(model, density, drift, replication, thin=6):
     y = ppca.draw_data(truth["U"], truth["scale"], truth["noise"], ROWS, rng)
     pm.set_data({"S": y.T @ y}, model=model)
     density.refresh()
-    sampler = Sampler(density.layout, density.address, Settings(drift=drift), rng, density.extra)
+    settings = Settings(drift=drift, outer_kick=TWO_STAGE if drift == "splitting" else LEAPFROG)
+    sampler = Sampler(density.layout, density.address, settings, rng, density.extra)
     q = np.concatenate([np.eye(ppca.N, ppca.P).T.ravel(), np.zeros(density.layout.size - density.layout.stiefel)])
     kept = np.empty((RANKS - 1, q.size))
     for k in range(-240, thin * (RANKS - 1)):
