@@ -24,9 +24,9 @@ from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, 
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
-from pymc_stiefel.engine.kernels import first_step_size, no_u_turn_draw, static_draw
+from pymc_stiefel.engine.kernels import no_u_turn_draw, static_draw
 from pymc_stiefel.engine.table import make_table
-from pymc_stiefel.engine.trajectory import ACCEPT, STATISTICS, make_workspace
+from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, make_workspace
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
@@ -64,6 +64,7 @@ class Chain:
     draws: int = 0
     tune: bool = True
     started: bool = False
+    seek: bool = False  # masses are new: look for a step size before the next draw
 
 
 class Sampler:
@@ -103,7 +104,6 @@ class Sampler:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
         arguments = tuple(map(numba.typeof, self._arguments()))
         self._kernel.compile((*arguments, *map(numba.typeof, (0.5, 10, True, True, self.stats))))
-        first_step_size.compile((*arguments, *map(numba.typeof, (0.5, True))))
 
     @property
     def is_dynamic(self) -> bool:
@@ -167,7 +167,10 @@ class Sampler:
             chain.state.q[:] = q
         if not chain.started:
             self._start()
-            fresh = True
+            fresh = False
+        elif chain.seek:
+            chain.averaging.restart(self._search_step_size(self.step_size, fresh), boldness=2.0)
+            chain.seek = fresh = False
         eps = self.last_step_size = self.step_size
         length = self._max_treedepth() if self.is_dynamic else self._n_steps(eps)
         self._kernel(*self._arguments(), eps, length, fresh, chain.tune and settings.adapt_metric, self.stats)
@@ -198,18 +201,32 @@ class Sampler:
         """First masses and step size, from the gradient at the start."""
         chain, settings = self.chain, self.settings
         chain.started = True
-        eps = first_step_size(*self._arguments(), settings.step_size or 0.5, True)
+        if not settings.adapt_step_size:
+            chain.averaging.log_bar = math.log(settings.step_size or 0.5)
+        eps = self._search_step_size(settings.step_size or 0.5, fresh=True)
         if settings.adapt_metric and chain.tune:
             chain.metric = first_metric(self.layout, chain.state, self.kinds, settings.pair)
             self._bind()
-        self._restart_step_size(settings.step_size or eps)
+            eps = self._search_step_size(settings.step_size or eps)
+        if settings.adapt_step_size:
+            chain.averaging.restart(eps, boldness=2.0)
 
-    def _restart_step_size(self, eps: float) -> None:
-        averaging = self.chain.averaging
-        if not self.settings.adapt_step_size:
-            averaging.log_bar = math.log(eps)
-        elif self.chain.tune:
-            averaging.restart(first_step_size(*self._arguments(), eps, False), boldness=2.0)
+    def _search_step_size(self, eps: float, fresh: bool = False) -> float:
+        """A step size whose single step is accepted about eight times in ten (Hoffman & Gelman's heuristic).
+
+        Every trial is a trajectory of one step, and moves the chain. ``fresh`` asks for the density first.
+        """
+        direction = 0
+        for _ in range(60):
+            self._kernel(*self._arguments(), eps, 1, fresh, False, self.stats)
+            fresh = False
+            error = self.stats[MAX_ENERGY]
+            way = 1 if math.isfinite(error) and error < 0.22 else -1
+            if direction not in (0, way) or (way == 1 and eps > 3.0):
+                break
+            direction = way
+            eps *= 2.0**way
+        return eps
 
     def _learn(self) -> None:
         chain, settings = self.chain, self.settings
@@ -225,8 +242,10 @@ class Sampler:
             chain.metric = learnt_metric(self.layout, both, self.kinds, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         self._bind()
+        if not settings.adapt_step_size:
+            return
         if chain.draws < EARLY_DRAWS:
-            self._restart_step_size(self.step_size)
+            chain.seek = True
         else:  # masses change little by now, and a search by single leapfrogs would only add noise
             chain.averaging.restart(self.averaged_step_size, boldness=1.0)
 
