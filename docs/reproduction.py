@@ -20,8 +20,8 @@ INTRODUCTION = """\
 Every experiment of V. Yanush and D. Kropotov, *Hamiltonian Monte-Carlo for Orthogonal Matrices* (2019),
 arXiv:1901.08045, run with this package, and some beyond it. Our numbers stand beside the paper's; remarks say where and
 why they differ. Each section was written by the command it names (without `--record docs` it only prints and
-draws), and this page by `python docs/reproduction.py`. Wall times are those of one run on two cores that others kept busy:
-for timings see [benchmarks.md](benchmarks.md).
+draws), and this page by `python docs/reproduction.py`. Wall times are those of one run on two cores that others kept
+busy: for timings see [benchmarks.md](benchmarks.md).
 """
 
 

@@ -75,14 +75,6 @@ def drift_euclidean(layout, metric, point, eps, scratch):
 
 
 @inner
-def drift(address, layout, blas, metric, point, eps, scratch):
-    """Move every block by the flow of its kinetic energy, all matrices by the drift at ``address``."""
-    for m in range(layout.n.size):
-        drift_matrix(address, layout, blas, metric, point, m, eps, scratch)
-    drift_euclidean(layout, metric, point, eps, scratch)
-
-
-@inner
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
     """One symmetric step: kick and drift in turn, kicks at both ends."""
     stages = 1 if scheme.outer_kick == LEAPFROG else 2
