@@ -137,11 +137,12 @@ def plot(idata, Y: np.ndarray, modes: list[dict], names: list[str]):
 def main() -> None:
     parser = options_of(__doc__, "eigenmodel.png", data="a symmetric 0/1 matrix as text; default: a simulated network")
     parser.add_argument("--random-starts", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=2)
     options = parser.parse_args()
     matplotlib.use("Agg")
     rng = np.random.default_rng(options.seed)
     Y = simulate(40, rng) if options.data is None else read_network(options.data)
-    draws = 300
+    draws = 300 if options.quick else 150  # those of the proteins take fifty times as long
     starts = starting_points(Y, options.random_starts, rng)
     names, model = list(starts), build_model(Y)
     with model:
@@ -149,7 +150,7 @@ def main() -> None:
             draws,
             tune=draws,
             chains=len(starts),
-            cores=1,
+            cores=1 if options.quick else options.cores,
             initvals=list(starts.values()),
             random_seed=options.seed,
             progressbar=False,

@@ -157,7 +157,8 @@ REMARKS = [
     " neither their mean (here [[1, 2], [2, 1], [1, 1]]) nor its step size, friction and steps for each draw (here"
     f" {STEP['step_size']}, {STEP['friction']} and {STEP['n_steps']}).",
     "The paper's poor result for SGHMC on Z is not found here: with the same masses and steps it has about as many"
-    " effective draws as oSGHMC. Its error is the larger one: where Z is small, a step turns its polar factor far.",
+    " effective draws as oSGHMC. But its draws are biased, presumably where Z is small and a step turns its polar"
+    " factor far.",
 ]
 
 
