@@ -50,7 +50,7 @@ def load(folder: Path | None, seed: int) -> Ratings:
 
 
 # %%
-def build_model(data: Ratings, parametrisation: str, batch_size: int = 1000) -> pm.Model:
+def build_model(data: Ratings, parametrisation: str, batch_size: int = 4000) -> pm.Model:
     """W = U diag(s) V' with orthonormal U, V and descending s, or W = A B' with normal A, B."""
     m, n = data.shape
     with pm.Model() as model:
@@ -144,7 +144,11 @@ def picture(runs: list[dict]) -> Figure:
 # %%
 REMARKS = [
     "Rank 10, ratings minus 3, no terms for users or films; noise and singular values are learnt. 1000 steps are "
-    "discarded, then every 500th of 5000 is kept. The paper does not say how its start was found beyond 20 epochs."
+    "discarded, then every 500th of 5000 is kept. Optima after 80 epochs with batches of 4000; the paper has 20, "
+    "and does not give its batches.",
+    "The normal prior on the factors of the bottleneck is a ridge, which keeps its optimum from following the noise; "
+    "nothing shrinks orthonormal factors, so that the optimum of the SVD does follow it. The mean over the posterior "
+    "mends that.",
 ]
 
 
@@ -154,7 +158,7 @@ def main() -> None:
     options = parser.parse_args()
     data = load(options.data, options.seed)
     seeds = list(range(options.seed, options.seed + options.runs))
-    runs = [run(data, seed, epochs=20, n_steps=100 if options.quick else 500) for seed in seeds]
+    runs = [run(data, seed, epochs=80, n_steps=100 if options.quick else 500) for seed in seeds]
     finish(
         options,
         picture(runs),
