@@ -22,7 +22,7 @@ VECTOR_DIM = "_vector"  # the column of size one that a unit vector gets while i
 
 
 def dataset_of(data: Any, group: str = "posterior") -> xr.Dataset:
-    """The variables of one group of an ``InferenceData`` or ``DataTree`` (a ``Dataset`` is returned as it is)."""
+    """The variables of one group of an ``InferenceData`` or ``DataTree``; a ``Dataset`` or a group itself as it is."""
     if isinstance(data, xr.Dataset):
         return data
     # InferenceData has a method groups(), DataTree a property with paths: "/posterior"
@@ -32,6 +32,8 @@ def dataset_of(data: Any, group: str = "posterior") -> xr.Dataset:
             f"need an array, a DataArray, a Dataset, an InferenceData or a DataTree, got {type(data).__name__}"
         )
     names = sorted(name.strip("/") for name in groups if name.strip("/"))
+    if not names and len(getattr(data, "data_vars", ())) > 0:  # a node of a DataTree: ``idata["posterior"]``
+        return data.to_dataset()
     if group not in names:
         raise KeyError(f"no group {group!r}; there are {', '.join(names) or 'none'}")
     node = data[group]

@@ -254,3 +254,13 @@ def test_bad_input_is_named():
         pst.align(X, reference=np.eye(4, 2))
     with pytest.raises(ValueError, match="not orthonormal"):
         pst.principal_angles(X, to=np.ones((5, 1)))
+
+
+def test_a_group_by_itself_is_read():
+    """``idata["posterior"]`` is a Dataset with one ArviZ, a node of a DataTree with the other."""
+    draws = np.tile(np.eye(3, 2), (2, 10, 1, 1))
+    group = xr.Dataset({"U": (("chain", "draw", "row", "column"), draws)})
+    for data in (group, xr.DataTree(group), xr.DataTree(group).isel(chain=[0])):
+        np.testing.assert_allclose(pst.mean(data, "U"), np.eye(3, 2))
+    with pytest.raises(KeyError, match="no group 'posterior'; there are none"):
+        pst.mean(xr.DataTree(), "U")
