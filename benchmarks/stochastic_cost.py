@@ -35,31 +35,27 @@ def network(images: int = 4096, batch_size: int = 256) -> pm.Model:
     return model
 
 
-def milliseconds(runs: dict, rounds: int = 9) -> dict[str, float]:
-    """Of the processor, the fastest of ``rounds`` rounds, which take turns: a busy machine treats all alike."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, (run, repeats) in runs.items():
-            start = time.process_time()
-            run()
-            times[name].append((time.process_time() - start) / repeats * 1e3)
-    return {name: min(values) for name, values in times.items()}
+def milliseconds(run) -> float:
+    """Of the processor, for one call."""
+    start = time.process_time()
+    run()
+    return (time.process_time() - start) * 1e3
 
 
-def measure(scheme: str, n_steps: int = 5) -> dict:
+def measure(scheme: str, rounds: int = 60) -> dict:
+    """Medians over rounds in which gradient and step take turns, so that a busy machine treats both alike."""
     model = network()
-    step = pst.OrthogonalSGHMC(model=model, step_size=1e-4, n_steps=n_steps, scheme=scheme)
+    step = pst.OrthogonalSGHMC(model=model, step_size=1e-4, scheme=scheme)
     density, sampler = step._density, step._sampler
     flat = density.on_manifold(density.pack(model.initial_point(1)))
     density.draw_batches(np.random.default_rng(1))
     sampler.draw(flat)
-
-    def bare():
-        for _ in range(n_steps):
-            density(flat)
-
-    found = milliseconds({"gradient": (bare, n_steps), "step": (lambda: sampler.draw(flat), n_steps)})
-    return {"scheme": scheme, **found, "ratio": found["step"] / found["gradient"]}
+    times = np.array(
+        [[milliseconds(lambda: density(flat)), milliseconds(lambda: sampler.draw(flat))] for _ in range(rounds)]
+    )
+    gradient, whole = np.median(times, axis=0)
+    ratio = np.median(times[:, 1] / times[:, 0])
+    return {"scheme": scheme, "gradient": gradient, "step": whole, "ratio": ratio}
 
 
 def main() -> None:

@@ -64,28 +64,43 @@ class Architecture(NamedTuple):
 VGG = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
 
-def patches(x, xp):
-    """Windows of 3 x 3 around every pixel of (images, channels, rows, columns), unrolled in the last dimension."""
-    n_images, channels, rows, columns = x.shape
-    x = xp.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = xp.stack([x[:, :, i : i + rows, j : j + columns] for i in range(3) for j in range(3)], axis=2)
-    return windows.transpose(0, 3, 4, 1, 2).reshape((n_images, rows, columns, 9 * channels))
+def windows(channels: int, side: int) -> np.ndarray:
+    """Where the 3 x 3 windows around all pixels find their numbers, (channels, 9, side, side) unrolled.
+
+    The place after the last is that of the zeros around an image.
+    """
+    places = np.arange(channels * side**2).reshape(channels, side, side)
+    places = np.pad(places, ((0, 0), (1, 1), (1, 1)), constant_values=channels * side**2)
+    return np.stack([places[:, i : i + side, j : j + side] for i in range(3) for j in range(3)], axis=1).ravel()
+
+
+def quarters(channels: int, side: int) -> np.ndarray:
+    """Where the 2 x 2 pixels of a pooling are, (4, channels, side / 2, side / 2) unrolled."""
+    half = side // 2
+    places = np.arange(channels * side**2).reshape(channels, side, side)[:, : 2 * half, : 2 * half]
+    return places.reshape(channels, half, 2, half, 2).transpose(2, 4, 0, 1, 3).ravel()
 
 
 def network(x, architecture: Architecture, kernels, biases, last, xp):
-    """Logits for images (as rows); a kernel is a matrix of filters by 9 x channels."""
+    """Logits for images (as rows); a kernel is a matrix of filters by 9 x channels, a convolution its product.
+
+    Between the layers an image is a column, (channels, side, side) unrolled.
+    """
+    n_images = x.shape[0]
     channels, side = architecture.image
-    x = x.reshape((x.shape[0], channels, side, side))
     layers = iter(zip(kernels, biases[:-1], strict=True))
+    x = x.T
     for width in architecture.layers:
         if width:
             kernel, bias = next(layers)
-            x = xp.maximum(patches(x, xp) @ kernel.T + bias, 0.0).transpose(0, 3, 1, 2)
+            x = xp.concatenate([x, xp.zeros((1, n_images))])[windows(channels, side)]
+            x = kernel @ x.reshape((9 * channels, side**2 * n_images)) + bias[:, None]
+            x = xp.maximum(x, 0.0).reshape((width * side**2, n_images))
+            channels = width
         else:
-            half = x.shape[2] // 2 * 2
-            x = x[:, :, :half, :half]
-            x = (x[:, :, ::2, ::2] + x[:, :, 1::2, ::2] + x[:, :, ::2, 1::2] + x[:, :, 1::2, 1::2]) / 4
-    return x.reshape((x.shape[0], -1)) @ last + biases[-1]
+            x = x[quarters(channels, side)].reshape((4, channels * (side // 2) ** 2, n_images)).mean(axis=0)
+            side //= 2
+    return x.T @ last + biases[-1]
 
 
 def build_model(images: Images, architecture: Architecture) -> pm.Model:
