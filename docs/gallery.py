@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
@@ -24,7 +25,7 @@ def described_scripts(directory: Path) -> list[tuple[Path, str]]:
 def pictures_of(path: Path) -> list[str]:
     """Pictures in the records that this script wrote to docs/results."""
     records = [json.loads(record.read_text()) for record in sorted((DOCS / "results").glob("*.json"))]
-    made = [record for record in records if f"{path.name}" in record.get("command", "")]
+    made = [record for record in records if path.name in record.get("command", "")]
     names = [Path(picture).name for record in made for picture in record["pictures"]]
     own = DOCS / "images" / f"{path.stem}.png"
     return names or ([own.name] if own.exists() else [])
@@ -32,7 +33,7 @@ def pictures_of(path: Path) -> list[str]:
 
 def section(path: Path, docstring: str) -> str:
     title, _, rest = docstring.partition("\n")
-    name = path.stem.replace("_", " ").capitalize()
+    name = re.split(r"[:.,]", title)[0]
     pictures = "\n\n".join(f"![{title}](images/{picture})" for picture in pictures_of(path))
     return f"""## {name}
 
