@@ -100,7 +100,7 @@ def picture(found: dict[str, dict]) -> Figure:
 REMARKS = [
     "Momentum SGD on the manifold with a cosine schedule and the step size that `minimize_stochastic` chooses, batches "
     "of 256, biases, rectifiers, normal priors on what is free. Training scores are those of the first 10 000 images.",
-    "In the paper the SVD learns faster from the start. In our run it ends ahead on the test images, but the bottleneck "
+    "In the paper the SVD learns faster from the start. In our run it ends ahead on the test images, but the other "
     "is ahead for the first ten epochs. The two have step sizes of their own, and other choices may change that.",
 ]
 

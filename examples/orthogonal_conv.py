@@ -183,12 +183,12 @@ def main() -> None:
         images, architecture, work = load_cifar(options.data), Architecture(VGG, (3, 32)), (200, 2000, 1e-3)
     elif options.data:
         images = pooled(load_images(options.data))
-        architecture, work = Architecture((8, 0, 16, 0), (1, 14)), (10, 500, 0.005)
+        architecture, work = Architecture((8, 0, 16, 0), (1, 14)), (10, 500, 0.01)
     else:
-        images, architecture, work = load_images(None), Architecture((8, 0, 16, 0), (1, 8)), (100, 200, 0.01)
+        images, architecture, work = load_images(None), Architecture((8, 0, 16, 0), (1, 8)), (200, 400, 0.03)
     epochs, n_steps, step_size = work
     if options.quick:
-        epochs, n_steps = epochs // 4, n_steps // 4
+        epochs, n_steps = epochs // 2, n_steps // 2
     found = run(images, architecture, options.seed, epochs, n_steps, step_size)
     rows = []
     paper = {"optimum": "92.70 +- 0.05 % (VGG-16, CIFAR-10)", "ensemble": "92.85 +- 0.03 % (VGG-16, CIFAR-10)"}

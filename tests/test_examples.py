@@ -130,7 +130,7 @@ def test_orthogonal_mlp(tmp_path):
 def test_orthogonal_conv(tmp_path):
     found = numbers(run("orthogonal_conv", "--output", str(tmp_path / "conv.png")))
     assert_an_ensemble_helps(found)
-    assert found["accuracy, ensemble"] > 90
+    assert found["accuracy, ensemble"] > 80
 
 
 def test_convolutions_are_those_of_scipy(monkeypatch):
