@@ -134,6 +134,14 @@ def plot(idata, Y: np.ndarray, modes: list[dict], names: list[str]):
     return figure
 
 
+REMARKS = [
+    "Chains are named by the mode they end in: the signs of l, and the log density where one sign pattern has several."
+    " The order and signs of the columns are not identified and do not count. The share of chains that end in a mode is"
+    " not its probability, which chains that do not change their mode cannot tell. Priors are Hoff's: U uniform, l_k"
+    " normal with variance n, c normal with standard deviation 10.",
+]
+
+
 def main() -> None:
     parser = options_of(__doc__, "eigenmodel.png", data="a symmetric 0/1 matrix as text; default: a simulated network")
     parser.add_argument("--random-starts", type=int, default=3)
@@ -193,9 +201,6 @@ def main() -> None:
         rows=rows,
         remarks=REMARKS,
     )
-
-
-REMARKS: list[str] = []
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ REMARKS = [
     " of these.",
     "The density here has the Jacobian R_11^(n-1) R_22^(n-2) of the QR factorisation, which the paper's formula"
     " lacks; R has a positive diagonal; and columns of Q are reflected now and then, without which a chain on O(2)"
-    " would keep its determinant and never see half of the modes. For n = 3 there are 64 matrices of ones and twos"
+    " would keep its determinant and never see half of the law. For n = 3 there are 64 matrices of ones and twos"
     " and the paper does not say which sixteen it takes: here those whose last row is (1, 1). Its table does not say"
     " to which n it belongs.",
     "The paper gives neither step size nor length of its trajectories, so its numbers of effective draws and ours"
