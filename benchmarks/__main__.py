@@ -177,8 +177,8 @@ def main(arguments: list[str] | None = None) -> None:
             name = f"{sampler}, {better_expansion(problem, journal)}" if sampler in BETTER else sampler
             run_cell(problem, name, patience, options, journal)
         print(f"--- {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
-    command = "python -m benchmarks " + " ".join(arguments if arguments is not None else sys.argv[1:])
-    results = summarise(journal.records, command.strip())
+    command = " ".join(["python -m benchmarks", *(arguments if arguments is not None else sys.argv[1:])])
+    results = summarise(journal.records, f"`{command}`")
     (options.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     print_tables(results)
 

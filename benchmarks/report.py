@@ -19,12 +19,12 @@ HEAD = (
 )
 
 PEERS = """
-Made by `{command}` and `python -m benchmarks.report` on {machine}; one thread for each sampler. Speeds are to be
+Made by {command} and `python -m benchmarks.report` on {machine}; one thread for each sampler. Speeds are to be
 compared within one run; on another machine all of them change.
 
 Same model, priors, data and number of draws, two chains one after the other. The speed is the smallest bulk effective
 sample size (ArviZ) over the identified quantities of a problem, divided by the seconds of warm-up and sampling; medians
-over seeds, with their range. Compilation is apart. Gradients count every leapfrog. The last column is the speed
+over seeds, with their range. Compilation is apart. Gradients count every evaluation. The last column is the speed
 relative to the best peer. A sampler whose posterior means differ from those of the others (or from the exact ones,
 where known), or whose chains have not converged, is disqualified.
 
@@ -125,8 +125,8 @@ def draw_picture(results: dict, path: Path) -> None:
         if points:
             ours = family in OURS
             x, y = zip(*points, strict=True)
-            axis.scatter(x, y, 60 if ours else 30, f"C{k}", markers[family], label=family, zorder=3 if ours else 2,
-                         alpha=1 if ours else 0.6)  # fmt: skip
+            axis.scatter(x, y, 60 if ours else 30, f"C{k}", marker=markers[family], label=family,
+                         zorder=3 if ours else 2, alpha=1 if ours else 0.6)  # fmt: skip
     axis.axvline(1, color="0.6", lw=1, zorder=1)
     axis.set(xscale="log", yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
     axis.set_xlabel("min ESS per second, warm-up included, relative to the best peer")

@@ -64,13 +64,14 @@ class PyMC:
         total = time.perf_counter() - start
         seconds = float(idata["posterior"].attrs["sampling_time"])
         stats, tuning = idata["sample_stats"], idata["warmup_sample_stats"]
+        each = 2 if isinstance(self.options.get("step"), pst.StiefelNUTS) else 1  # gradients of a step
         return Run(
             draws={name: idata["posterior"][name].values for name in idata["posterior"].data_vars},
             compile=total - seconds,
             warmup=seconds - clock.sampling,
             sampling=clock.sampling,
-            warmup_gradients=int(tuning["n_steps"].values.sum()),
-            gradients=int(stats["n_steps"].values.sum()),
+            warmup_gradients=each * int(tuning["n_steps"].values.sum()),
+            gradients=each * int(stats["n_steps"].values.sum()),
             divergences=int(stats["diverging"].values.sum()),
         )
 

@@ -99,7 +99,21 @@ def low_rank(
 
 
 class LowRank(NamedTuple):
-    r"""The parts of :math:`W = U\,\mathrm{diag}(s)\,V'`."""
+    r"""The parts of :math:`W = U\,\mathrm{diag}(s)\,V'`, as :func:`low_rank_factors` gives them.
+
+    Parameters
+    ----------
+    U, s, V : TensorVariable
+        Orthonormal (m, r), ordered (r,) and orthonormal (n, r), each with the batch dimensions in front.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     W = pst.low_rank_factors("W", (4, 3), rank=2).matrix()
+    >>> pm.draw(W, random_seed=1).shape
+    (4, 3)
+    """
 
     U: TensorVariable
     s: TensorVariable
@@ -122,8 +136,12 @@ def low_rank_factors(
 ) -> LowRank:
     r"""The parts of :func:`low_rank` without the product, for matrices too large to be formed or stored.
 
-    An entry is ``(U[i] * s * V[j]).sum(-1)``, a layer ``(x @ U * s) @ V.T``. Parameters are those of
-    :func:`low_rank`.
+    An entry is ``(U[i] * s * V[j]).sum(-1)``, a layer ``(x @ U * s) @ V.T``.
+
+    Parameters
+    ----------
+    name, shape, rank, singular_values, sigma, dims, rank_dim
+        As for :func:`low_rank`.
 
     Returns
     -------
