@@ -40,12 +40,12 @@ def load(folder: Path | None, seed: int) -> Ratings:
         shape, name = (943, 1682), "MovieLens-100k, split u1: 80 000 + 20 000 ratings"
     else:
         rng = np.random.default_rng(seed)
-        shape, name = (300, 200), "simulated: 300 users, 200 films, 9600 + 2400 ratings"
+        shape, name = (300, 200), "simulated: 300 users, 200 films, 32 000 + 8000 ratings"
         tastes = rng.standard_normal((300, 4)) @ rng.standard_normal((4, 200)) * 0.35
-        where = np.stack([rng.integers(size, size=12_000) for size in shape], axis=1)
-        stars = np.clip(np.rint(3.5 + tastes[tuple(where.T)] + 0.7 * rng.standard_normal(12_000)), 1, 5)
+        where = np.stack([rng.integers(size, size=40_000) for size in shape], axis=1)
+        stars = np.clip(np.rint(3.5 + tastes[tuple(where.T)] + 0.7 * rng.standard_normal(40_000)), 1, 5)
         rows = np.column_stack([where + 1, stars.astype(int)])
-        base, test = rows[:9600], rows[9600:]
+        base, test = rows[:32_000], rows[32_000:]
     return Ratings(name, shape, base[:, :2] - 1, base[:, 2] - 3.0, test[:, :2] - 1, test[:, 2] - 3.0)
 
 
