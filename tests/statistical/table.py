@@ -37,7 +37,7 @@ A reduced form for continuous integration, with fewer draws and one of the three
 A *comparison* is the mean of one statistic against its known value, as a z-score with the Monte Carlo error of the
 chain (batch means) and of the reference where that is not exact. A right sampler gives scores that look standard
 normal; a test fails where the largest of its scores exceeds the limit for its number of comparisons (4, or the
-two-sided normal quantile of 0.001 / comparisons where that is larger). A *control* is a wrong sampler or density kept
+two-sided normal quantile of 0.00001 / comparisons where that is larger). A *control* is a wrong sampler or density kept
 in the tests, which the same check must refuse. Rungs 1 to 3 (identities, structure of the flows, law of the
 momentum) hold to rounding and are in tests/test_engine.py and tests/test_geometry.py.
 
