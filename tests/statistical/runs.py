@@ -30,6 +30,9 @@ TRAJECTORIES = {
 # Acceptance at which the step size is settled before it is frozen.
 STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.55}
 
+# Adaptation takes no step so far that a two-stage one is often rejected: reckless ones are this much longer.
+RECKLESS = {"two-stage splitting, isotropic metric": 1.3, "two-stage splitting, adaptive metric": 1.7}
+
 
 @dataclass
 class Run:
@@ -38,8 +41,11 @@ class Run:
     sampler: Sampler
 
 
-def chain(layout, address, start, draws, rng, *, tune=445, extra=None, **settings) -> Run:
-    """A chain that learns for ``tune`` draws, and is then frozen: the kept draws are of one kernel."""
+def chain(layout, address, start, draws, rng, *, tune=445, extra=None, stretch=1.0, **settings) -> Run:
+    """A chain that learns for ``tune`` draws, and is then frozen: the kept draws are of one kernel.
+
+    ``stretch`` multiplies the step size that it has learnt.
+    """
     options = {} if extra is None else {"extra": extra}
     sampler = Sampler(layout, address, Settings(**settings), rng, **options)
     sampler.chain.tune = tune > 0
@@ -47,6 +53,7 @@ def chain(layout, address, start, draws, rng, *, tune=445, extra=None, **setting
     for k in range(-tune, draws):
         if k == 0:
             sampler.chain.tune = False
+            sampler.chain.averaging.log_bar += np.log(stretch)
         q = sampler.draw(q).copy()
         if k >= 0:
             kept[k] = q
@@ -65,6 +72,7 @@ def run_target(target, sampler, trajectory, step, draws, seed) -> Run:
         draws,
         np.random.default_rng(seed),
         extra=target.extra,
+        stretch=RECKLESS.get(sampler, 1.0) if step == "reckless" else 1.0,
         target_accept=STEPS[step],
         **SAMPLERS[sampler],
         **TRAJECTORIES[trajectory],
