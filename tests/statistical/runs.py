@@ -30,7 +30,7 @@ TRAJECTORIES = {
 # Acceptance at which the step size is settled before it is frozen.
 STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.55}
 
-# Adaptation takes no step so far that a two-stage one is often rejected: reckless ones are this much longer.
+# Adaptation takes no step so far that a two-stage one is often rejected: these are longer by so much.
 RECKLESS = {"two-stage splitting, isotropic metric": 1.3, "two-stage splitting, adaptive metric": 1.7}
 
 
@@ -61,7 +61,7 @@ def chain(layout, address, start, draws, rng, *, tune=445, extra=None, stretch=1
     return Run(kept, accept, sampler)
 
 
-def run_target(target, sampler, trajectory, step, draws, seed) -> Run:
+def run_target(target, sampler, trajectory, step, draws, seed, stretch=1.0) -> Run:
     """A frozen chain on a target; matrices of O(n) may be reflected."""
     n, p = target.n, target.p
     layout = make_layout([(n, p)], 0, flips=[n == p])
@@ -72,7 +72,7 @@ def run_target(target, sampler, trajectory, step, draws, seed) -> Run:
         draws,
         np.random.default_rng(seed),
         extra=target.extra,
-        stretch=RECKLESS.get(sampler, 1.0) if step == "reckless" else 1.0,
+        stretch=stretch,
         target_accept=STEPS[step],
         **SAMPLERS[sampler],
         **TRAJECTORIES[trajectory],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.statistical.ladder import z_scores
-from tests.statistical.runs import SAMPLERS, STEPS, TRAJECTORIES, run_target
+from tests.statistical.runs import RECKLESS, SAMPLERS, STEPS, TRAJECTORIES, run_target
 from tests.statistical.targets import SHAPES, targets
 
 pytestmark = pytest.mark.statistical
@@ -42,8 +42,13 @@ def test_known_expectations(n, p, sampler, book, full):
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_reckless_steps_do_reject(sampler, book):
     """The rung above would prove little if nothing were ever rejected."""
-    target = targets(7, 3)[2]
-    rejected = {step: 1 - run_target(target, sampler, "jittered", step, 2000, 0).accept for step in STEPS}
+    target, rejected = targets(7, 3)[2], {}
+    for step in STEPS:
+        stretch = RECKLESS.get(sampler, 1.0) if step == "reckless" else 1.0
+        run = run_target(target, sampler, "jittered", step, 6000, 0, stretch)
+        rejected[step] = 1 - run.accept
+        values = target.statistics(target.matrices(run.draws))
+        book.check(5, sampler, target.name, z_scores(values, target.reference, target.error), f"{step} steps")
     assert rejected["safe"] < 0.1 and rejected["reckless"] > 0.25, rejected
     shares = ", ".join(f"{step} {share:.0%}" for step, share in rejected.items())
     book.note(5, f"rejected on {target.name}, St(7, 3): {sampler}", shares)
