@@ -10,8 +10,8 @@ from scipy import stats
 
 BATCHES = 50
 FALSE_ALARM = 1e-5
-"""Chance that one check of a right sampler, with all its comparisons, would fail for another seed. There are hundreds of
-checks: a thousandth each would fail every third ladder."""
+"""Chance that one check of a right sampler, with all its comparisons, would fail for another seed. There are hundreds
+of checks: a thousandth each would fail every third ladder."""
 
 
 def z_scores(values, reference, reference_error=0.0, batches=BATCHES):
