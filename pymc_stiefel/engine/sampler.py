@@ -201,13 +201,17 @@ class Sampler:
         """First masses and step size, from the gradient at the start."""
         chain, settings = self.chain, self.settings
         chain.started = True
-        if not settings.adapt_step_size:
-            chain.averaging.log_bar = math.log(settings.step_size or 0.5)
-        eps = self._search_step_size(settings.step_size or 0.5, fresh=True)
+        eps = settings.step_size or 0.5
+        if settings.adapt_step_size:
+            eps = self._search_step_size(eps, fresh=True)
+        else:  # one move by the given step, for the gradient
+            chain.averaging.log_bar = math.log(eps)
+            self._kernel(*self._arguments(), eps, 1, True, False, self.stats)
         if settings.adapt_metric and chain.tune:
             chain.metric = first_metric(self.layout, chain.state, self.kinds, settings.pair)
             self._bind()
-            eps = self._search_step_size(settings.step_size or eps)
+            if settings.adapt_step_size:
+                eps = self._search_step_size(settings.step_size or eps)
         if settings.adapt_step_size:
             chain.averaging.restart(eps, boldness=2.0)
 
