@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pymc_stiefel
@@ -21,9 +21,11 @@ def machine() -> dict:
         if (cpu.exists())
         else [platform.processor()]
     )
+    installed = {distribution.name.lower(): distribution.version for distribution in distributions()}
+    versions = {name: installed[name] for name in PACKAGES if name in installed}
     return {
         "python": platform.python_version(),
-        "versions": {"pymc_stiefel": pymc_stiefel.__version__} | {name: version(name) for name in PACKAGES},
+        "versions": {"pymc_stiefel": pymc_stiefel.__version__} | versions,
         "cores": os.cpu_count(),
         "cpu": models[0] if models else "unknown",
     }
