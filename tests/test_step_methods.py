@@ -97,7 +97,6 @@ def test_options_reach_the_step(model):
     assert shallow["sample_stats"]["n_steps"].max() == 1 < careful["sample_stats"]["n_steps"].max()
 
 
-@pytest.mark.filterwarnings("ignore:.*np.dot.*:numba.core.errors.NumbaPerformanceWarning")  # nutpie's own graph
 def test_other_samplers_stay_usable(model):
     assert "orthogonality_error" not in draw(model, draws=5, tune=5, step=pm.NUTS(model=model), nuts_sampler="pymc")[
         "sample_stats"
