@@ -43,7 +43,7 @@ def no_u_turn_draw(table, density, extra, source, scheme, eps, max_treedepth, fr
 
 @compiled
 def static_draw(table, density, extra, source, scheme, eps, n_steps, fresh, learn, stats):
-    """One draw with a trajectory of ``n_steps`` leapfrogs."""
+    """One draw with a trajectory of ``n_steps`` steps."""
     layout, metric, state, work, moments = unpack(table)
     begin(density, extra, source, layout, metric, state, work, fresh, stats)
     static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats)
