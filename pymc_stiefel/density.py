@@ -35,7 +35,7 @@ from pymc_stiefel import geometry
 from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.engine.blocks import Layout, make_layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, pointer
+from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at
 from pymc_stiefel.engine.stochastic import no_batches
 from pymc_stiefel.transforms import ManifoldExpansion
 
@@ -346,9 +346,9 @@ def _reader(dtype: np.dtype, ndim: int, place: int):
     """Compiled function ``extra -> array``: the array whose address and shape stand at ``place``."""
     kind = numba.from_dtype(dtype)
     if ndim == 0:
-        return numba.njit(lambda extra: numba.carray(pointer(extra[place]), (), kind))
+        return numba.njit(lambda extra: array_at(extra[place], (), kind))
     if ndim == 1:
-        return numba.njit(lambda extra: numba.carray(pointer(extra[place]), (extra[place + 1],), kind))
+        return numba.njit(lambda extra: array_at(extra[place], (extra[place + 1],), kind))
     shape = numba.njit(
         {
             2: lambda e: (e[place + 1], e[place + 2]),
@@ -356,7 +356,7 @@ def _reader(dtype: np.dtype, ndim: int, place: int):
             4: lambda e: (e[place + 1], e[place + 2], e[place + 3], e[place + 4]),
         }[ndim]
     )
-    return numba.njit(lambda extra: numba.carray(pointer(extra[place]), shape(extra), kind))
+    return numba.njit(lambda extra: array_at(extra[place], shape(extra), kind))
 
 
 def _c_density(function, size: int, kinds: list[tuple[np.dtype, int]]):
@@ -374,7 +374,8 @@ def _c_density(function, size: int, kinds: list[tuple[np.dtype, int]]):
     def density(q, gradient, extra):
         try:
             value, packed = evaluate(numba.carray(q, (size,)), numba.carray(extra, (length,)))
-            numba.carray(gradient, (size,))[:] = packed
+            for k in range(size):  # an assignment of slices would compile the text of its error: 2 seconds
+                gradient[k] = packed[k]
             return value.item()
         except Exception:  # nothing can be raised through C: a failed evaluation is a divergence
             return np.nan

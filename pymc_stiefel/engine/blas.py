@@ -51,9 +51,7 @@ def _call(typingctx, address, pointers):
 
     def codegen(context, builder, signature, args):
         void = ir.IntType(8).as_pointer()
-        values = [
-            builder.inttoptr(builder.extract_value(args[1], k), void) for k in range(signature.args[1].count)
-        ]
+        values = [builder.inttoptr(builder.extract_value(args[1], k), void) for k in range(signature.args[1].count)]
         prototype = ir.FunctionType(ir.VoidType(), [void] * len(values))
         builder.call(builder.inttoptr(args[0], prototype.as_pointer()), values)
         return context.get_dummy_value()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_stiefel.engine.blas import LARGE, add_product, copy_matrix, cross, dot
-from pymc_stiefel.engine.compiling import inner, view
+from pymc_stiefel.engine.compiling import inlined, inner, view
 
 
 class Layout(NamedTuple):
@@ -113,13 +113,13 @@ def copy_point(source, target):
     target.value[0] = source.value[0]
 
 
-@inner
+@inlined
 def matrix_at(layout, m, vector):
     """The m-th matrix in a vector laid out as ``q``, a row for each column."""
     return view(vector, layout.offset[m], layout.p[m], layout.n[m])
 
 
-@inner
+@inlined
 def square_at(layout, m, vector):
     """The m-th p x p block in a vector laid out as ``a``."""
     return view(vector, layout.skew[m], layout.p[m], layout.p[m])

@@ -19,18 +19,31 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 DENSITY_SIGNATURE = types.float64(
     types.CPointer(types.float64), types.CPointer(types.float64), types.CPointer(types.int64)
 )
 
-inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+UNCOUNTED = {"_nrt": False}
+"""Option of the engine: its arrays outlive every call, so nothing is allocated and no references are counted.
+
+Counting them for fifty arrays at every call inside was half to two thirds of a draw.
+"""
+
+inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **UNCOUNTED)
 """Decorator for functions that only compiled code calls. Without wrappers they compile in half the time.
 
 No "fastmath" anywhere: with it, rounding would depend on what the compiler inlines where, code fresh from the compiler
 would differ from code read from the cache, and the same seed would give other draws in another process.
+"""
+
+inlined = numba.njit(inline="always")
+"""Decorator for parts of one caller, which compile faster within it, and for functions that return an array, which
+without counted references cannot be functions of their own.
 """
 
 
@@ -89,21 +102,59 @@ def _directory_digest(directory: Path) -> str:
 
 
 @intrinsic
-def pointer(typingctx, address):
-    """An integer as a void pointer."""
-    signature = types.voidptr(types.int64)
+def array_at(typingctx, address, shape, dtype):
+    """An array of ``shape`` over memory that somebody else keeps; ``address`` is an integer or a typed pointer."""
+    kind = types.Array(dtype.instance_type, len(shape), "C")
 
     def codegen(context, builder, signature, args):
-        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+        item = context.get_data_type(kind.dtype)
+        bytes_each = context.get_abi_sizeof(item)
+        lengths = [
+            context.cast(builder, length, given, types.intp)
+            for length, given in zip(cgutils.unpack_tuple(builder, args[1]), signature.args[1], strict=True)
+        ]
+        strides = [cgutils.intp_t(bytes_each)] * len(lengths)
+        for k in reversed(range(len(lengths) - 1)):
+            strides[k] = builder.mul(strides[k + 1], lengths[k + 1])
+        to_pointer = builder.bitcast if isinstance(address, types.CPointer) else builder.inttoptr
+        array = context.make_array(kind)(context, builder)
+        populate_array(
+            array,
+            data=to_pointer(args[0], item.as_pointer()),
+            shape=lengths,
+            strides=strides,
+            itemsize=bytes_each,
+            meminfo=None,
+        )
+        return array._getvalue()
 
-    return signature, codegen
+    return kind(address, shape, dtype), codegen
 
 
-@inner
-def view(vector, start, rows, columns):
+@intrinsic
+def view(typingctx, vector, start, rows, columns):
     """``vector[start:start + rows * columns].reshape(rows, columns)`` at no cost: nothing is checked or counted."""
-    address = np.int64(vector.ctypes.data) + 8 * np.int64(start)
-    return numba.carray(pointer(address), (rows, columns), np.float64)
+    kind = types.Array(vector.dtype, 2, "C")
+
+    def codegen(context, builder, signature, args):
+        offset, *lengths = (
+            context.cast(builder, value, given, types.intp)
+            for value, given in zip(args[1:], signature.args[1:], strict=True)
+        )
+        bytes_each = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        item = cgutils.intp_t(bytes_each)
+        array = context.make_array(kind)(context, builder)
+        populate_array(
+            array,
+            data=builder.gep(context.make_array(vector)(context, builder, args[0]).data, [offset]),
+            shape=lengths,
+            strides=[builder.mul(item, lengths[1]), item],
+            itemsize=bytes_each,
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return kind(vector, start, rows, columns), codegen
 
 
 @intrinsic
@@ -132,9 +183,7 @@ def _next_double(typingctx, address, state):
     def codegen(context, builder, signature, args):
         void = ir.IntType(8).as_pointer()
         prototype = ir.FunctionType(ir.DoubleType(), [void])
-        return builder.call(
-            builder.inttoptr(args[0], prototype.as_pointer()), [builder.inttoptr(args[1], void)]
-        )
+        return builder.call(builder.inttoptr(args[0], prototype.as_pointer()), [builder.inttoptr(args[1], void)])
 
     return signature, codegen
 

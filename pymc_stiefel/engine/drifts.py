@@ -12,11 +12,11 @@ from functools import cache
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
 
 from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, solve
-from pymc_stiefel.engine.compiling import c_function, inner, view
+from pymc_stiefel.engine.compiling import UNCOUNTED, array_at, c_function, inner, view
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
 
@@ -47,9 +47,15 @@ _scratch_size = inner(scratch_size)
 @inner
 def _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers):
     """The pointers of a drift as arrays."""
-    blas = Blas(carray(routines, (3,)), carray(integers, (8 + 2 * p,)), carray(letters, (5,)), carray(numbers, (2,)))
-    matrices = carray(x, (p, n)), carray(a, (p, p)), carray(b, (p, n))
-    return matrices, (carray(c, (p,)), carray(w, (p, p))), carray(scratch, (_scratch_size(n, p),)), blas
+    blas = Blas(
+        array_at(routines, (3,), np.int64),
+        array_at(integers, (8 + 2 * p,), np.int32),
+        array_at(letters, (5,), np.int8),
+        array_at(numbers, (2,), np.float64),
+    )
+    state = (array_at(x, (p, n), np.float64), array_at(a, (p, p), np.float64), array_at(b, (p, n), np.float64))
+    masses = (array_at(c, (p,), np.float64), array_at(w, (p, p), np.float64))
+    return state, masses, array_at(scratch, (_scratch_size(n, p),), np.float64), blas
 
 
 def _splitting_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
@@ -77,7 +83,7 @@ def drift_kinds(kind: str, widths: np.ndarray) -> list[str]:
 @cache
 def _c_drift(kind: str):
     drifts = {SPLITTING: _splitting_drift, CAYLEY: _cayley_drift, GEODESIC: _geodesic_drift}
-    return c_function(drifts[kind], _SIGNATURE)
+    return c_function(drifts[kind], _SIGNATURE, **UNCOUNTED)
 
 
 def drift_address(kind: str) -> int:

@@ -19,7 +19,7 @@ from pymc_stiefel.engine.blocks import (
     split_in_place,
     square_at,
 )
-from pymc_stiefel.engine.compiling import call_density, fill_normal, inner
+from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, inner
 from pymc_stiefel.engine.drifts import call_drift
 
 LEAPFROG, TWO_STAGE = 0.5, 0.211781
@@ -46,7 +46,7 @@ def kick(point, eps):
     axpy(eps, point.gb, point.b)
 
 
-@inner
+@inlined
 def drift_matrix(address, layout, blas, metric, point, m, eps, scratch):
     """Move the m-th matrix by the drift at ``address``."""
     column = layout.column[m]
@@ -65,7 +65,7 @@ def drift_matrix(address, layout, blas, metric, point, m, eps, scratch):
     )
 
 
-@inner
+@inlined
 def drift_euclidean(layout, metric, point, eps, scratch):
     first = layout.stiefel
     if layout.size > first:
@@ -74,7 +74,7 @@ def drift_euclidean(layout, metric, point, eps, scratch):
         axpy(eps, moved, point.q[first:])
 
 
-@inner
+@inlined
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
     """One symmetric step: kick and drift in turn, kicks at both ends."""
     stages = 1 if scheme.outer_kick == LEAPFROG else 2

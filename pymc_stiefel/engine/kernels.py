@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pymc_stiefel.engine.adaptation import accumulate
 from pymc_stiefel.engine.blocks import reorthonormalise
-from pymc_stiefel.engine.compiling import compiled, inner
+from pymc_stiefel.engine.compiling import UNCOUNTED, compiled, inlined
 from pymc_stiefel.engine.integrator import draw_momentum, evaluate
 from pymc_stiefel.engine.table import unpack
 from pymc_stiefel.engine.trajectory import ENERGY, LOGP, ORTHOGONALITY, no_u_turn, reflect, static
 
 
-@inner
+@inlined
 def begin(density, extra, source, layout, metric, state, work, fresh, stats):
     """A fresh momentum; the density is evaluated again if ``fresh``."""
     for k in range(stats.size):
@@ -20,7 +20,7 @@ def begin(density, extra, source, layout, metric, state, work, fresh, stats):
     draw_momentum(source, layout, work.blas, metric, state, work.scratch)
 
 
-@inner
+@inlined
 def finish(density, extra, source, layout, state, work, moments, learn, stats):
     """Reflection, orthonormal again; the draw is added to the moments if ``learn``."""
     kinetic = stats[ENERGY] + state.value[0]
@@ -32,7 +32,7 @@ def finish(density, extra, source, layout, state, work, moments, learn, stats):
         accumulate(layout, state, moments)
 
 
-@compiled
+@compiled(**UNCOUNTED)
 def no_u_turn_draw(table, density, extra, source, scheme, eps, max_treedepth, fresh, learn, stats):
     """One draw with a trajectory that ends at a U-turn."""
     layout, metric, state, work, moments = unpack(table)
@@ -41,7 +41,7 @@ def no_u_turn_draw(table, density, extra, source, scheme, eps, max_treedepth, fr
     finish(density, extra, source, layout, state, work, moments, learn, stats)
 
 
-@compiled
+@compiled(**UNCOUNTED)
 def static_draw(table, density, extra, source, scheme, eps, n_steps, fresh, learn, stats):
     """One draw with a trajectory of ``n_steps`` steps."""
     layout, metric, state, work, moments = unpack(table)

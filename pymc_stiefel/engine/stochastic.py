@@ -33,7 +33,15 @@ from pymc_stiefel.engine.blocks import (
     split_in_place,
     square_at,
 )
-from pymc_stiefel.engine.compiling import call_density, compiled, fill_normal, inner, random_source, uniform
+from pymc_stiefel.engine.compiling import (
+    UNCOUNTED,
+    call_density,
+    compiled,
+    fill_normal,
+    inner,
+    random_source,
+    uniform,
+)
 from pymc_stiefel.engine.drifts import CAYLEY, drift_address, scratch_size
 from pymc_stiefel.engine.integrator import draw_momentum
 from pymc_stiefel.engine.large_drift import drift, large_scratch_size
@@ -200,7 +208,7 @@ def euler_step(density, extra, source, batches, address, layout, metric, work, s
 # ---------------------------------------------------------------- one draw
 
 
-@compiled
+@compiled(**UNCOUNTED)
 def stochastic_draw(
     density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread, symmetric, n_steps,
     fresh, tidy, freedom, stats,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from pymc_stiefel.engine.adaptation import Moments
 from pymc_stiefel.engine.blas import Blas
 from pymc_stiefel.engine.blocks import Layout, Metric, Point
-from pymc_stiefel.engine.compiling import inner, pointer
+from pymc_stiefel.engine.compiling import array_at, inlined
 from pymc_stiefel.engine.trajectory import Subtrees, Workspace
 
 ENTRIES = 55
@@ -45,22 +44,22 @@ def _row(entry: Any) -> tuple[int, int, int]:
     return entry.ctypes.data, entry.shape[0], entry.shape[1] if entry.ndim == 2 else 0
 
 
-@inner
+@inlined
 def _vector(table, k):
-    return numba.carray(pointer(table[k, 0]), (table[k, 1],), np.float64)
+    return array_at(table[k, 0], (table[k, 1],), np.float64)
 
 
-@inner
+@inlined
 def _matrix(table, k):
-    return numba.carray(pointer(table[k, 0]), (table[k, 1], table[k, 2]), np.float64)
+    return array_at(table[k, 0], (table[k, 1], table[k, 2]), np.float64)
 
 
-@inner
+@inlined
 def _integers(table, k):
-    return numba.carray(pointer(table[k, 0]), (table[k, 1],), np.int64)
+    return array_at(table[k, 0], (table[k, 1],), np.int64)
 
 
-@inner
+@inlined
 def _layout(t):
     k = 0
     return Layout(
@@ -75,19 +74,19 @@ def _layout(t):
     )
 
 
-@inner
+@inlined
 def _metric(t, k):
     return Metric(_vector(t, k), _vector(t, k + 1), _vector(t, k + 2), _matrix(t, k + 3), _matrix(t, k + 4))
 
 
-@inner
+@inlined
 def _point(t, k):
     return Point(
         _vector(t, k), _vector(t, k + 1), _vector(t, k + 2), _vector(t, k + 3), _vector(t, k + 4), _vector(t, k + 5)
     )
 
 
-@inner
+@inlined
 def _subtrees(t, k):
     return Subtrees(
         _matrix(t, k),
@@ -103,17 +102,17 @@ def _subtrees(t, k):
     )
 
 
-@inner
+@inlined
 def _blas(t, k):
     return Blas(
         _integers(t, k),
-        numba.carray(pointer(t[k + 1, 0]), (t[k + 1, 1],), np.int32),
-        numba.carray(pointer(t[k + 2, 0]), (t[k + 2, 1],), np.int8),
+        array_at(t[k + 1, 0], (t[k + 1, 1],), np.int32),
+        array_at(t[k + 2, 0], (t[k + 2, 1],), np.int8),
         _vector(t, k + 3),
     )
 
 
-@inner
+@inlined
 def unpack(t):
     """Layout, metric, state, workspace and moments from the table."""
     work = Workspace(

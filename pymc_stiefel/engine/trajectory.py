@@ -23,7 +23,7 @@ from pymc_stiefel.engine.blocks import (
     make_point,
     velocity_into,
 )
-from pymc_stiefel.engine.compiling import inner, uniform
+from pymc_stiefel.engine.compiling import inlined, inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
 from pymc_stiefel.engine.integrator import evaluate, step
 
@@ -162,7 +162,7 @@ def take_proposal(trees, source, target):
     copy_into(trees.chosen[source], trees.chosen[target])
 
 
-@inner
+@inlined
 def merge(source, trees, left, right):
     """Join subtree ``right`` to ``left``, which precedes it; returns whether the whole turns."""
     near, next_ = trees.r_last[left], trees.r_first[right]
@@ -179,7 +179,7 @@ def merge(source, trees, left, right):
     return turns
 
 
-@inner
+@inlined
 def extend(density, extra, source, scheme, layout, metric, work, point, eps, depth, energy, index, stats):
     """Integrate ``point`` over ``2**depth`` leapfrogs of size ``eps``, its subtree summarised in row 1.
 
@@ -211,7 +211,7 @@ def extend(density, extra, source, scheme, layout, metric, work, point, eps, dep
     return 0
 
 
-@inner
+@inlined
 def join_tree(source, trees, forward):
     """Join the new subtree (row 1) to the trajectory (row 0) on the given side; returns whether the whole turns.
 
@@ -233,7 +233,7 @@ def join_tree(source, trees, forward):
     return turns
 
 
-@inner
+@inlined
 def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, max_treedepth, stats):
     """One multinomial no-U-turn draw: ``state`` moves to the new point."""
     trees = work.trees
@@ -274,7 +274,7 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
     stats[INDEX] = trees.chosen[0, 2]
 
 
-@inner
+@inlined
 def static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats):
     """One draw with a trajectory of ``n_steps`` leapfrogs and an accept step."""
     energy = velocity_into(layout, work.blas, metric, state, work.r, work.v, work.scratch) - state.value[0]
@@ -303,7 +303,7 @@ def static(density, extra, source, scheme, layout, metric, work, state, eps, n_s
             stats[INDEX] = stats[TREE_SIZE]
 
 
-@inner
+@inlined
 def reflect(density, extra, source, layout, work, state, stats):
     """Flip the sign of one column of one matrix that may be flipped, accepted by the ratio of densities."""
     eligible = 0
