@@ -136,12 +136,27 @@ def split_in_place(layout, blas, q, a, b):
             g[:] = 0.0
         else:
             add_product(blas, -1.0, gram, x, g)
-        for i in range(p):
-            gram[i, i] = 0.0
-            for j in range(i):
-                part = 0.5 * (gram[j, i] - gram[i, j])
-                gram[i, j] = part
-                gram[j, i] = -part
+        _make_skew(gram)
+
+
+@inner
+def skew_part(layout, blas, q, g, a):
+    """``a = skew(X'G)`` for ambient matrices ``G``."""
+    for m in range(layout.n.size):
+        gram = square_at(layout, m, a)
+        cross(blas, matrix_at(layout, m, g), matrix_at(layout, m, q), gram)  # (X'G)'
+        _make_skew(gram)
+
+
+@inner
+def _make_skew(transposed):
+    """Replace ``M'`` by ``skew(M)``, in place."""
+    for i in range(transposed.shape[0]):
+        transposed[i, i] = 0.0
+        for j in range(i):
+            part = 0.5 * (transposed[j, i] - transposed[i, j])
+            transposed[i, j] = part
+            transposed[j, i] = -part
 
 
 @inner

@@ -30,6 +30,7 @@ from pymc_stiefel.engine.blocks import (
     matrix_at,
     remove_normal_part,
     reorthonormalise,
+    skew_part,
     split_in_place,
     square_at,
 )
@@ -37,8 +38,8 @@ from pymc_stiefel.engine.compiling import (
     UNCOUNTED,
     call_density,
     compiled,
-    fill_normal,
     inner,
+    normal,
     random_source,
     uniform,
 )
@@ -62,7 +63,6 @@ class Work(NamedTuple):
     """All memory a draw needs beyond its state."""
 
     safe: np.ndarray  # where the draw started
-    noise: np.ndarray
     scratch: np.ndarray
     blas: Blas
 
@@ -77,9 +77,8 @@ class Batches(NamedTuple):
 def make_work(layout: Layout) -> Work:
     shapes = list(zip(layout.n, layout.p, strict=True))
     largest = max([max(scratch_size(n, p), large_scratch_size(n, p)) for n, p in shapes], default=0)
-    noise = max([n * p for n, p in shapes] + [layout.size - layout.stiefel, 1])
     blas = make_blas(2 * int(layout.p.max(initial=1)))
-    return Work(np.zeros(layout.size), np.zeros(noise), np.zeros(max(largest, layout.size, 1)), blas)
+    return Work(np.zeros(layout.size), np.zeros(max(largest, layout.size, 1)), blas)
 
 
 def no_batches() -> Batches:
@@ -118,32 +117,27 @@ def draw_batches(source, batches):
 
 
 @inner
-def thermostat(source, layout, metric, work, state, keep, spread):
-    """``r <- keep r + spread xi`` with ``xi`` from the law exp(-K)."""
+def add_noise(source, layout, metric, state, keep, spread):
+    """``r <- keep r + spread xi`` with ``xi`` from the law exp(-K); ``B`` is still to be projected."""
     for m in range(layout.n.size):
         a, b, w = square_at(layout, m, state.a), matrix_at(layout, m, state.b), square_at(layout, m, metric.w)
         p, n = b.shape
-        noise = work.noise[: p * (p - 1) // 2]
-        fill_normal(source, noise)
-        k = 0
-        for j in range(p):
-            for i in range(j):
-                a[i, j] = keep * a[i, j] + spread * noise[k] / np.sqrt(2.0 * w[i, j])
+        scale = spread / np.sqrt(2.0 * w[0, 0])  # one mass for all pairs, one for all columns of a matrix
+        for i in range(p):
+            for j in range(i):
+                a[i, j] = keep * a[i, j] + scale * normal(source)
                 a[j, i] = -a[i, j]
-                k += 1
         if n > p:
-            noise = work.noise[: n * p]
-            fill_normal(source, noise)
-            for j in range(p):
-                scale = spread / np.sqrt(metric.c[layout.column[m] + j])
-                for i in range(n):
-                    b[j, i] = keep * b[j, i] + scale * noise[j * n + i]
-    remove_normal_part(layout, work.blas, state, work.scratch)
+            add_normals(source, b.reshape(n * p), keep, spread / np.sqrt(metric.c[layout.column[m]]))
     momentum = state.b[layout.stiefel :]
-    noise = work.noise[: momentum.size]
-    fill_normal(source, noise)
     for i in range(momentum.size):
-        momentum[i] = keep * momentum[i] + spread * noise[i] / np.sqrt(metric.variance[i])
+        momentum[i] = keep * momentum[i] + spread / np.sqrt(metric.variance[i]) * normal(source)
+
+
+@inner
+def add_normals(source, vector, keep, scale):
+    for i in range(vector.size):
+        vector[i] = keep * vector[i] + scale * normal(source)
 
 
 @inner
@@ -162,6 +156,28 @@ def stochastic_kick(density, extra, source, batches, layout, work, state, keep, 
         gb[i] = old
     split_in_place(layout, work.blas, state.q, a, b)
     axpy(keep, ga, a)
+
+
+@inner
+def noisy_kick(density, extra, source, batches, layout, metric, work, state, keep, eps, spread):
+    """``r <- keep r + eps P_X(g) + spread xi``, in three products for each matrix.
+
+    Normal parts of gradient, noise and rounding are removed together. The skew part of the gradient is taken before the
+    noise is added, whose own has another variance.
+    """
+    draw_batches(source, batches)
+    state.value[0] = call_density(density, state.q, state.gb, extra)
+    skew_part(layout, work.blas, state.q, state.gb, state.ga)
+    a, b, ga, gb = state.a, state.b, state.ga, state.gb
+    for i in range(a.size):
+        a[i] = keep * a[i] + eps * ga[i]
+    for i in range(b.size):
+        b[i] = keep * b[i] + eps * gb[i]
+    add_noise(source, layout, metric, state, 1.0, spread)
+    for m in range(layout.n.size):
+        if layout.n[m] == layout.p[m]:
+            matrix_at(layout, m, b)[:] = 0.0
+    remove_normal_part(layout, work.blas, state, work.scratch)
 
 
 @inner
@@ -189,7 +205,8 @@ def mean_kinetic(layout, metric, state, share):
 def symmetric_step(density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread):
     """Half drift, Ornstein-Uhlenbeck, half drift, kick; returns the kinetic energy in the middle of the kick."""
     drift(address, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
-    thermostat(source, layout, metric, work, state, keep, spread)
+    add_noise(source, layout, metric, state, keep, spread)
+    remove_normal_part(layout, work.blas, state, work.scratch)
     drift(address, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
     stochastic_kick(density, extra, source, batches, layout, work, state, 1.0, eps)
     return mean_kinetic(layout, metric, state, 0.5)
@@ -199,9 +216,10 @@ def symmetric_step(density, extra, source, batches, address, layout, metric, wor
 def euler_step(density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread):
     """Drift, then friction, gradient and noise at once: the paper's scheme. Momentum SGD if ``spread`` is 0."""
     drift(address, layout, work.blas, metric, state, eps, work.scratch)
-    stochastic_kick(density, extra, source, batches, layout, work, state, keep, eps)
     if spread > 0.0:
-        thermostat(source, layout, metric, work, state, 1.0, spread)
+        noisy_kick(density, extra, source, batches, layout, metric, work, state, keep, eps, spread)
+    else:
+        stochastic_kick(density, extra, source, batches, layout, work, state, keep, eps)
     return mean_kinetic(layout, metric, state, 1.0)
 
 
@@ -352,8 +370,7 @@ class StochasticSampler:
         if chain.stopped:
             self.stats[STEPS] = 0.0
             return chain.state.q
-        # Compared in single precision, in which the model may keep its values; the state has all digits.
-        moved = not (chain.started and np.array_equal(q.astype(np.float32), chain.state.q.astype(np.float32)))
+        moved = not (chain.started and _same(q, chain.state.q))
         if moved:
             chain.state.q[:] = q
             chain.state.a[:], chain.state.b[:] = 0.0, 0.0
@@ -417,3 +434,8 @@ class StochasticSampler:
         forgets = 1.0 - self.settings.keep**2
         independent = max(steps * forgets / (2.0 - forgets), 1.0)
         return self.chain.heat / steps, math.sqrt(2.0 / (self.freedom * independent))
+
+
+def _same(q: np.ndarray, state: np.ndarray) -> bool:
+    """Whether PyMC hands back what it was given, perhaps in single precision; the state has all digits."""
+    return np.array_equal(q, state) or np.array_equal(q.astype(np.float32), state.astype(np.float32))
