@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.exceptions import SamplingError
 from pymc.step_methods.arraystep import ArrayStepShared
 from pymc.util import get_random_generator
@@ -88,35 +87,39 @@ class ManifoldStep(ArrayStepShared):
 
     # ------------------------------------------------------------ one draw
 
-    def astep(self, q0: RaveledVars) -> tuple[RaveledVars, list[dict[str, Any]]]:
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """One draw from ``point``."""
         perf_start, process_start = time.perf_counter(), time.process_time()
         sampler, density = self._sampler, self._density
+        for name, shared in self.shared.items():
+            shared.set_value(point[name], borrow=True)
         if sampler.rng is not self.rng:
             sampler.rng = self.rng
         changed = density.refresh()
         sampler.extra = density.extra
-        flat = np.empty(density.layout.size)
-        flat[density.order] = q0.data
+        flat = density.pack(point)
         if not self.chain.started:
-            flat = self._checked_start(flat, q0)
+            flat = self._checked_start(flat, point)
         moved = sampler.draw(flat, keep_gradient=not (self.shared or changed))
         stats = self._statistics()
         stats["perf_counter_diff"] = time.perf_counter() - perf_start
         stats["process_time_diff"] = time.process_time() - process_start
         stats["perf_counter_start"] = perf_start
-        data = moved[density.order].astype(q0.data.dtype, copy=False)
-        return RaveledVars(data, q0.point_map_info), [stats]
+        return point | density.unpack(moved), [stats]
+
+    def astep(self, q0):
+        """Not used: a state is packed in the order of the engine, not in PyMC's."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------ start of a chain
 
-    def _checked_start(self, flat: np.ndarray, q0: RaveledVars) -> np.ndarray:
+    def _checked_start(self, flat: np.ndarray, point: dict[str, np.ndarray]) -> np.ndarray:
         """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
         density = self._density
         flat = density.on_manifold(flat)
         value, gradient = density(flat)
         if np.isfinite(value) and np.all(np.isfinite(gradient)):
             return flat
-        point = DictToArrayBijection.rmap(q0)
         if not np.isfinite(value):
             terms = {name: float(term) for name, term in self._model.point_logps(point, round_vals=6).items()}
             bad = ", ".join(f"{name}: {term}" for name, term in terms.items() if not np.isfinite(term))

@@ -12,6 +12,7 @@ import ctypes
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -65,32 +66,40 @@ class _Slot:
     block: StiefelBlock | None
     start: int
 
-    @property
+    @cached_property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=int))
 
+    @cached_property
+    def stored(self) -> tuple[int, ...] | None:
+        """Shape of the matrices as they are stored, by columns; None for other variables."""
+        if self.block is None or self.block.vector:
+            return None
+        return (*self.shape[:-2], self.shape[-1], self.shape[-2])
+
     def unpack(self, flat):
-        """The variable as an expression of the flat vector; matrices are stored by columns."""
+        """The variable as an expression of the flat vector."""
         # cast first: the copy of a transposed matrix has no layout that numba knows, and products with it are slow
         part = flat[self.start : self.start + self.size].astype(self.value.dtype)
-        if self.block is None or self.block.vector:
-            return part.reshape(self.shape)
-        stored = (*self.shape[:-2], self.shape[-1], self.shape[-2])
-        return part.reshape(stored).swapaxes(-1, -2)
+        return part.reshape(self.shape) if self.stored is None else part.reshape(self.stored).swapaxes(-1, -2)
 
     def pack(self, array):
-        """A gradient in the layout of the flat vector."""
-        if self.block is not None and not self.block.vector:
-            array = array.swapaxes(-1, -2)
-        return array.ravel().astype("float64")
+        """A gradient, as an expression, in the layout of the flat vector."""
+        return (array if self.stored is None else array.swapaxes(-1, -2)).ravel().astype("float64")
 
-    def positions(self) -> np.ndarray:
-        """Index in the flat vector of each entry of the variable, in C order."""
-        index = np.arange(self.start, self.start + self.size)
-        if self.block is None or self.block.vector:
-            return index
-        stored = index.reshape((*self.shape[:-2], self.shape[-1], self.shape[-2]))
-        return stored.swapaxes(-1, -2).ravel()
+    def write(self, value: np.ndarray, flat: np.ndarray) -> None:
+        """Put a value of the variable in its place."""
+        part = flat[self.start : self.start + self.size]
+        if self.stored is None:
+            part[:] = value.ravel()
+        else:
+            part.reshape(self.stored)[:] = value.swapaxes(-1, -2)
+
+    def read(self, flat: np.ndarray) -> np.ndarray:
+        """The value of the variable, a copy."""
+        part = flat[self.start : self.start + self.size]
+        part = part.reshape(self.shape) if self.stored is None else part.reshape(self.stored).swapaxes(-1, -2)
+        return part.astype(self.value.dtype, order="C")
 
 
 class ModelDensity:
@@ -114,8 +123,6 @@ class ModelDensity:
     Attributes
     ----------
     layout : Layout
-    order : ndarray
-        ``flat[order]`` is the concatenation of the variables as PyMC ravels them.
     shared : dict
         Name of a variable that is not sampled -> its shared variable.
     batches : Batches
@@ -136,9 +143,7 @@ class ModelDensity:
         blocks = {value: manifold_block(model, value) for value in values}
         self.slots = _make_slots(values, blocks, initial_point)
         self.layout = _make_layout(self.slots, reflect)
-        by_value: dict[Variable, _Slot] = {slot.value: slot for slot in self.slots}
-        self.order = np.concatenate([by_value[value].positions() for value in values])
-        self.names = [str(value.name) for value in values]
+        self._by_name = {str(slot.value.name): slot for slot in self.slots}
 
         logp = _log_density(model, [value for value in values if blocks[value] is not None], jacobian)
         self.batches = no_batches()
@@ -244,15 +249,13 @@ class ModelDensity:
     def pack(self, point: dict[str, np.ndarray]) -> np.ndarray:
         """The flat vector of a point (names and values of value variables)."""
         flat = np.empty(self.layout.size)
-        flat[self.order] = np.concatenate([np.ravel(point[name]) for name in self.names])
+        for name, slot in self._by_name.items():
+            slot.write(point[name], flat)
         return flat
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """The point of a flat vector."""
-        return {
-            str(slot.value.name): flat[slot.positions()].reshape(slot.shape).astype(slot.value.dtype)
-            for slot in self.slots
-        }
+        return {name: slot.read(flat) for name, slot in self._by_name.items()}
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
         """Replace matrices that are not orthonormal by the nearest that are, in place."""

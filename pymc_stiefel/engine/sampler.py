@@ -162,7 +162,7 @@ class Sampler:
         ``keep_gradient=False`` says that the density may have changed since the last draw.
         """
         chain, settings = self.chain, self.settings
-        fresh = not (keep_gradient and chain.started and (q == chain.state.q).all())
+        fresh = not (keep_gradient and chain.started and q.tobytes() == chain.state.q.tobytes())
         if fresh:
             chain.state.q[:] = q
         if not chain.started:
