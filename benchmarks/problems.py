@@ -280,7 +280,7 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "ppca 30, [5, 3, 1.5]": partial(ppca, 30, 200, (1.5, 3.0, 5.0)),
     "ppca 30, [12, 4, 1.2]": partial(ppca, 30, 200, (1.2, 4.0, 12.0)),
     # its weakest scale makes rare, long excursions: in 1000 draws a chain sees one or none
-    "ppca 100, [5, 3, 1.5]": partial(ppca, 100, 100, (1.5, 3.0, 5.0), draws=4000),
+    "ppca 100, [5, 3, 1.5]": partial(ppca, 100, 100, (1.5, 3.0, 5.0), draws=4000, patience=5.0),
     "langevin-bingham (10, 2), 2 to 5": partial(langevin_bingham, 10, 2, 2.0, 5.0),
     "langevin-bingham (20, 5), 10 to 100": partial(langevin_bingham, 20, 5, 10.0, 100.0),
     "langevin-bingham (50, 10), 50 to 1000": partial(langevin_bingham, 50, 10, 50.0, 1000.0, draws=500),
