@@ -1,9 +1,9 @@
 """Every sampler on every problem: ``python -m benchmarks [--quick]``.
 
-Each (problem, sampler) runs in a process of its own, on one thread. Results are appended to ``benchmarks/runs.jsonl``,
-so that an interrupted run goes on where it stopped; ``--fresh`` starts over. At the end posteriors are compared, the
-speeds of samplers that agree are printed, and ``benchmarks/results.json`` is written; ``python -m benchmarks.report``
-makes docs/benchmarks.md and its picture from it.
+Each (problem, sampler) runs in a process of its own, on one thread; the samplers of a problem take turns, seed by seed.
+Results are appended to ``benchmarks/runs.jsonl``, so that an interrupted run goes on where it stopped; ``--fresh``
+starts over. At the end posteriors are compared, the speeds of samplers that agree are printed, and
+``benchmarks/results.json`` is written; ``python -m benchmarks.report`` makes docs/benchmarks.md with its picture of it.
 """
 
 from __future__ import annotations
@@ -99,38 +99,57 @@ class Journal:
         return [r for r in self.records if (r["problem"], r["sampler"]) == (problem, sampler)]
 
 
-def run_cell(problem: str, sampler: str, patience: float, options: argparse.Namespace, journal: Journal) -> None:
-    """The missing seeds of a sampler on a problem; ``patience`` multiplies the times allowed."""
-    budget, limit = options.budget * patience, options.limit * patience
-    known = journal.of(problem, sampler)
-    seeds = [seed for seed in range(options.seeds) if seed not in {record.get("seed") for record in known}]
-    walls = [record["wall"] for record in known]
-    if not seeds or any("failed" in record for record in known) or (walls and sum(walls) + walls[-1] > budget):
-        return
-    context = multiprocessing.get_context("forkserver")
-    receive, send = context.Pipe(duplex=False)
-    settings = (problem, sampler, seeds, options.draws, sum(walls), budget, place(problem, options))
-    process = context.Process(target=work, args=(send, *settings))
-    process.start()
-    send.close()
-    common = {"problem": problem, "sampler": sampler, "asked": options.draws, "machine": machine()}
-    while True:
-        if not receive.poll(limit):
-            process.kill()
-            record = {"failed": f"no result in {limit:.0f} s", "wall": limit}
-        else:
-            try:
-                record = receive.recv()
-            except EOFError:
-                break
-        record = {"wall": 0.0} | record
-        journal.add(common | record)
-        show(problem, sampler, record)
-        if "failed" in record:
-            break
-    process.join()
-    if process.exitcode not in (0, -9):
-        journal.add(common | {"failed": f"exit code {process.exitcode}", "wall": 0.0})
+class Cell:
+    """A sampler on a problem, in a process that is started with its first seed and waits for the next.
+
+    ``patience`` multiplies the times allowed.
+    """
+
+    def __init__(
+        self, problem: str, sampler: str, patience: float, options: argparse.Namespace, journal: Journal
+    ) -> None:
+        self.problem, self.sampler, self.options, self.journal = problem, sampler, options, journal
+        self.budget, self.limit = options.budget * patience, options.limit * patience
+        self.process: Any = None
+
+    def run(self, seed: int) -> None:
+        """One more seed, unless it is known, or would exceed the budget, compilation not counted."""
+        known = self.journal.of(self.problem, self.sampler)
+        walls = [record["wall"] for record in known]
+        if any("failed" in record or record["seed"] == seed for record in known):
+            return
+        if walls and sum(walls) + walls[-1] > self.budget:
+            return
+        if self.process is None:
+            self._start()
+        record = {"wall": 0.0} | self._answer(seed)
+        common = {"problem": self.problem, "sampler": self.sampler, "asked": self.options.draws, "machine": machine()}
+        self.journal.add(common | record)
+        show(self.problem, self.sampler, record)
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("forkserver")
+        self.connection, theirs = context.Pipe()
+        settings = (self.problem, self.sampler, self.options.draws, place(self.problem, self.options))
+        self.process = context.Process(target=work, args=(theirs, *settings))
+        self.process.start()
+        theirs.close()
+
+    def _answer(self, seed: int) -> dict[str, Any]:
+        try:
+            self.connection.send(seed)
+            if self.connection.poll(self.limit):
+                return self.connection.recv()
+            self.process.kill()
+            return {"failed": f"no result in {self.limit:.0f} s", "wall": self.limit}
+        except (EOFError, BrokenPipeError):
+            self.process.join()
+            return {"failed": f"exit code {self.process.exitcode}"}
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.connection.close()
+            self.process.join()
 
 
 def place(problem: str, options: argparse.Namespace) -> dict[str, Path]:
@@ -173,9 +192,15 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"eigenmodel is left out: no {options.data / 'eigenmodel' / 'hoff.dat'}; say where with --data")
             continue
         patience = PROBLEMS[problem](**place(problem, options)).patience
-        for sampler in options.samplers:
-            name = f"{sampler}, {better_expansion(problem, journal)}" if sampler in BETTER else sampler
-            run_cell(problem, name, patience, options, journal)
+        cells: dict[str, Cell] = {}
+        for seed in range(options.seeds):  # samplers take turns, so that a slow minute of the machine is nobody's alone
+            for sampler in options.samplers:
+                if sampler not in cells:
+                    name = f"{sampler}, {better_expansion(problem, journal)}" if sampler in BETTER else sampler
+                    cells[sampler] = Cell(problem, name, patience, options, journal)
+                cells[sampler].run(seed)
+        for cell in cells.values():
+            cell.close()
         print(f"--- {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
     command = " ".join(["python -m benchmarks", *(arguments if arguments is not None else sys.argv[1:])])
     results = summarise(journal.records, f"`{command}`")

@@ -1,4 +1,4 @@
-"""One sampler on one problem, in a process of its own: a record for every seed."""
+"""One sampler on one problem, in a process of its own: a record for every seed that it is asked for."""
 
 from __future__ import annotations
 
@@ -39,33 +39,20 @@ def record_of(problem: Problem, run: Run) -> dict[str, Any]:
     return costs | {"draws": x.shape[1], "note": problem.note(run.draws) if problem.note else ""} | diagnostics(x)
 
 
-def work(
-    send: Connection,
-    problem_name: str,
-    sampler_name: str,
-    seeds: list[int],
-    draws: int | None,
-    spent: float,
-    budget: float,
-    options: dict,
-) -> None:
-    """Send a record for each seed until the next one would exceed the budget of seconds, compilation not counted.
-
-    ``spent`` are the seconds of earlier runs.
-    """
+def work(connection: Connection, problem_name: str, sampler_name: str, draws: int | None, options: dict) -> None:
+    """Answer every seed with a record, until the other side hangs up."""
     warnings.filterwarnings("ignore")
     try:
         problem = PROBLEMS[problem_name](**options)
         sampler = SAMPLERS[sampler_name](problem, draws or problem.draws)
-        for seed in seeds:
+        while True:
+            seed = connection.recv()
             start = time.perf_counter()
             record = record_of(problem, sampler(seed))
-            last = time.perf_counter() - start - record["compile"]  # the next seed will not compile again
-            send.send({"seed": seed, "wall": last} | record)
-            spent += last
-            if spent + last > budget:
-                break
+            wall = time.perf_counter() - start - record["compile"]  # the next seed will not compile again
+            connection.send({"seed": seed, "wall": wall} | record)
+    except EOFError:
+        pass  # no more seeds
     except Exception as error:  # reported in the table, and on the screen
         traceback.print_exc()
-        send.send({"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"})
-    send.close()
+        connection.send({"failed": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"})
