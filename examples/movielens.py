@@ -148,8 +148,8 @@ REMARKS = [
     "and does not give its batches.",
     "The normal prior on the factors of the bottleneck is a ridge, which keeps its optimum from following the noise; "
     "nothing shrinks orthonormal factors, so that the optimum of the SVD does follow it. The mean over the posterior "
-    "mends that. Step sizes, batches and the number of epochs were chosen with an eye on the test error, which flatters all "
-    "three a little.",
+    "mends that. Step sizes, batches and the number of epochs were chosen with an eye on the test error, which "
+    "flatters all three a little.",
 ]
 
 
