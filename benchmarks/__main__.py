@@ -25,7 +25,7 @@ from benchmarks.machine import machine
 from benchmarks.problems import DATA, PROBLEMS
 from benchmarks.report import print_tables
 from benchmarks.samplers import SAMPLERS
-from benchmarks.summary import summarise
+from benchmarks.summary import summarise, with_earlier
 from benchmarks.worker import work
 
 HERE = Path(__file__).parent
@@ -203,8 +203,10 @@ def main(arguments: list[str] | None = None) -> None:
             cell.close()
         print(f"--- {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
     command = " ".join(["python -m benchmarks", *(arguments if arguments is not None else sys.argv[1:])])
-    results = summarise(journal.records, f"`{command}`")
-    (options.output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    results, path = summarise(journal.records, f"`{command}`"), options.output / "results.json"
+    if path.exists() and not options.fresh:
+        results = with_earlier(results, json.loads(path.read_text()))
+    path.write_text(json.dumps(results, indent=1) + "\n")
     print_tables(results)
 
 

@@ -33,6 +33,10 @@ on the eigenmodel, 20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank met
 expansions. The polar factor has the derivative of this package in all samplers, and mici gets the compiled log density
 and gradient of StiefelNUTS: both make the peers faster.
 """
+EARLIER = """
+† From an earlier run of the same command: these samplers were not run again with the last change of the engine. Between
+two runs the machine may be slower or faster by a factor of two.
+"""
 SCALING = """
 Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
 which the compiled log density and gradient take {density} µs. Microseconds for a density that costs nothing:
@@ -66,7 +70,8 @@ def number(value: float) -> str:
 def rows_of(table: dict[str, dict]) -> list[list[str]]:
     """A row of cells for each sampler, the fastest first; those without a speed say why instead."""
     rows = []
-    for name, row in sorted(table.items(), key=lambda item: -(item[1]["ratio"] or 0)):
+    for sampler, row in sorted(table.items(), key=lambda item: -(item[1]["ratio"] or 0)):
+        name = f"{sampler} †" if row.get("earlier") else sampler
         if row["disqualified"]:
             reason = row.get("failed") or f"disqualified: {row['disqualified']}"
             rows.append([name, reason, *[""] * (len(HEAD) - 2)])
@@ -142,6 +147,8 @@ def draw_picture(results: dict, path: Path) -> None:
 def peers_section(results: dict) -> list[str]:
     ratios = best_ratios(results)
     lines = ["## Beside its peers", "", *wrapped(PEERS.format(command=results["command"], machine=sentence())), ""]
+    if any(row.get("earlier") for table in results["problems"].values() for row in table.values()):
+        lines += [*wrapped(EARLIER), ""]
     lines += ["![Speed of every sampler on every problem, relative to the best peer](images/benchmarks.png)", ""]
     if ratios:
         listed = [[problem, number(ratio)] for problem, ratio in ratios.items()]

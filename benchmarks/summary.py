@@ -41,6 +41,16 @@ def summarise(records: list[dict[str, Any]], command: str) -> dict[str, Any]:
     return {"command": command, "machine": records[0]["machine"] if records else {}, "problems": problems}
 
 
+def with_earlier(results: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """Add what only an earlier run has, marked as such: a sampler that takes hours need not run with every change."""
+    for problem, table in earlier["problems"].items():
+        rows = results["problems"].setdefault(problem, {})
+        for name, row in table.items():
+            rows.setdefault(name, row | {"earlier": True})
+        _add_ratios(rows)
+    return results
+
+
 def _medians(runs: list[dict]) -> dict[str, float]:
     total = np.array([run["warmup"] + run["sampling"] for run in runs])
     sampling = np.array([run["sampling"] for run in runs])
@@ -62,7 +72,8 @@ def _medians(runs: list[dict]) -> dict[str, float]:
 
 
 def _add_ratios(table: dict[str, dict]) -> None:
-    """Speed relative to the best peer that has not been disqualified."""
-    peers = [row["speed"] for name, row in table.items() if name not in OURS and not row["disqualified"]]
+    """Speed relative to the best peer of the same run that has not been disqualified."""
+    peers = {name: row for name, row in table.items() if name not in OURS and not row["disqualified"]}
+    best = max((row["speed"] for row in peers.values() if not row.get("earlier")), default=None)
     for row in table.values():
-        row["ratio"] = row["speed"] / max(peers) if peers and not row["disqualified"] else None
+        row["ratio"] = row["speed"] / best if best and not row["disqualified"] else None

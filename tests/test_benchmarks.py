@@ -12,6 +12,7 @@ from benchmarks.__main__ import main
 from benchmarks.agreement import verdicts
 from benchmarks.constrained import constraint, jacobian
 from benchmarks.problems import PROBLEMS, mixture_modes, positive_qr
+from benchmarks.summary import with_earlier
 from pymc_stiefel.density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
 
@@ -89,3 +90,13 @@ def test_mixture_density_is_that_of_a_factorised_mixture():
         value = density(density.pack(point))[0]
         gaps.append(value - target - np.linalg.slogdet(np.array(columns))[1])
     assert gaps == pytest.approx([gaps[0]] * 3, abs=1e-6)
+
+
+def test_rows_of_an_earlier_run_are_kept_and_marked():
+    row = {"speed": 2.0, "disqualified": ""}
+    earlier = {"problems": {"a": {"mici": row | {"speed": 5.0}, "StiefelNUTS": row}, "b": {"mici": row}}}
+    results = {"problems": {"a": {"StiefelNUTS": row | {"speed": 10.0}, "nutpie, QR": row}}}
+    found = with_earlier(results, earlier)["problems"]
+    assert found["a"]["StiefelNUTS"]["speed"] == 10.0
+    assert found["a"]["StiefelNUTS"]["ratio"] == 5.0  # not against mici
+    assert found["a"]["mici"]["earlier"] and found["b"]["mici"]["earlier"]
