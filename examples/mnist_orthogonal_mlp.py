@@ -118,10 +118,7 @@ def save(state: Path | None, chain: dict[str, np.ndarray]) -> None:
 # %%
 def judge(chain: dict[str, np.ndarray], images: Images, burn: int) -> dict[str, np.ndarray]:
     """Accuracy, calibration error and log score of the optimum, of single draws and of growing ensembles of them."""
-    predictions = [
-        probabilities(chain, k, images.x_test)
-        for k in [0, *range(burn + 1, len(chain["W3"]))]
-    ]
+    predictions = [probabilities(chain, k, images.x_test) for k in [0, *range(burn + 1, len(chain["W3"]))]]
     optimum, draws = predictions[0], np.array(predictions[1:])
     growing = np.cumsum(draws, axis=0) / np.arange(1, len(draws) + 1)[:, None, None]
     found = {"optimum": [optimum], "one draw": draws, "ensemble": growing}
