@@ -41,8 +41,10 @@ SCALING = """
 Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
 which the compiled log density and gradient take {density} µs. Microseconds for a density that costs nothing:
 """
-WHY_SPLIT = """StiefelNUTS splits matrices of up to twelve columns nevertheless: where a density costs anything, masses for
-every column and pair save more gradients than the drift costs (compare StiefelNUTS and OrthogonalHMC above)."""
+WHY_SPLIT = """
+StiefelNUTS splits matrices of up to twelve columns nevertheless: where a density costs anything, masses for every
+column and pair save more gradients than the drift costs (compare StiefelNUTS and OrthogonalHMC above).
+"""
 PAPER = """
 The mixture of sixteen matrix normals of Yanush & Kropotov (2019), n = p = 2 and n = 3, p = 2: smallest and median
 effective sample size over the coordinates of Q, R and QR, of {draws} draws after as many of burn-in, and seconds for
@@ -183,7 +185,7 @@ def scaling_section(record: dict) -> list[str]:
         "",
         *markdown(("n, p", "splitting", "Cayley", "geodesic"), cells),
         "",
-        *wrapped(f"The Cayley drift is cheaper than splitting from this p on: {crossings}. {WHY_SPLIT}"),
+        *wrapped(f"The Cayley drift is cheaper than splitting from this p on: {crossings}. {WHY_SPLIT.strip()}"),
         "",
         "![Cost of a leapfrog against columns, matrices and data](images/scaling.png)",
         "",
