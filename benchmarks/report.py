@@ -34,16 +34,17 @@ expansions. The polar factor has the derivative of this package in all samplers,
 and gradient of StiefelNUTS: both make the peers faster.
 """
 EARLIER = """
-† From an earlier run of the same command: these samplers were not run again with the last change of the engine. Between
-two runs the machine may be slower or faster by a factor of two.
+† From an earlier run, before the last change of the engine and with 1000 draws on the third probabilistic PCA. Between
+two runs the machine may be slower or faster by a factor of two, so these rows are no measure to the percent.
 """
 SCALING = """
 Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
 which the compiled log density and gradient take {density} µs. Microseconds for a density that costs nothing:
 """
 WHY_SPLIT = """
-StiefelNUTS splits matrices of up to twelve columns nevertheless: where a density costs anything, masses for every
-column and pair save more gradients than the drift costs (compare StiefelNUTS and OrthogonalHMC above).
+StiefelNUTS splits matrices of up to twelve columns nevertheless, for the masses of columns and pairs that this allows.
+The tables above show where they pay (probabilistic PCA, the most concentrated of the Bingham-Langevin laws) and where
+OrthogonalHMC, with one mass, is level or ahead (flat and weakly concentrated laws, the eigenmodel).
 """
 PAPER = """
 The mixture of sixteen matrix normals of Yanush & Kropotov (2019), n = p = 2 and n = 3, p = 2: smallest and median
