@@ -3,11 +3,15 @@
 The sixth experiment of the paper: 784-784-784-10 units with layers of rank 100, 10 and 10, on the first 50 000 training
 images of MNIST, tested on the other 10 000: ``python examples/low_rank_mlp.py --data mnist``. ``--pool`` takes images
 of 14 x 14 pixels, 196 units and ranks 50 and 10; without ``--data`` it is the digits of scikit-learn, 64 units and
-ranks 20 and 10.
+ranks 20 and 10. ``--state FOLDER`` saves each of the two networks when it is done, and goes on from there.
 """
 
 # %%
 from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
@@ -84,6 +88,17 @@ def learn(images: Images, ranks: tuple[int, int], parametrisation: str, epochs: 
     return curves
 
 
+def remembered(path: Path | None, work) -> dict[str, list]:
+    """What ``work`` finds, or has found before and saved."""
+    if path is not None and path.exists():
+        return json.loads(path.read_text())
+    found = work()
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found))
+    return found
+
+
 def picture(found: dict[str, dict]) -> Figure:
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, what in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
@@ -108,6 +123,7 @@ REMARKS = [
 def main() -> None:
     parser = options_of(__doc__, "low_rank_mlp.png", data=DATA_HELP)
     parser.add_argument("--pool", action="store_true", help="images of a quarter of the size, and a smaller network")
+    parser.add_argument("--state", type=Path, help="folder where finished networks are saved, and taken from")
     options = parser.parse_args()
     images, ranks, epochs = load_images(options.data), (100, 10), 20
     if options.data is None:
@@ -119,7 +135,13 @@ def main() -> None:
         if options.pool:
             images, ranks = pooled(images), (50, 10)
     epochs = epochs // 4 if options.quick else epochs
-    found = {name: learn(images, ranks, name, epochs, options.seed) for name in ("svd", "bottleneck")}
+    found = {
+        name: remembered(
+            options.state and options.state / f"{name}-{options.seed}.json",
+            partial(learn, images, ranks, name, epochs, options.seed),
+        )
+        for name in PARTS
+    }
     paper = {"svd": ("99.90 %", "98.25 %"), "bottleneck": ("98.01 %", "97.53 %")} if options.data else {}
     smaller = "Not the paper's size: pooled images and 196-196-196-10 units of ranks 50 and 10, for a shorter run."
     remarks = [smaller, *REMARKS] if options.pool else REMARKS

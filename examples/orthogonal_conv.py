@@ -134,10 +134,7 @@ def run(images: Images, architecture: Architecture, seed: int, epochs: int, n_st
     """Scores of the optimum, of single draws and of ensembles of one to ten of them."""
     with build_model(images, architecture) as model:
         scales = {rv.name: 0.1 for rv in model.free_RVs if not rv.name.startswith("K")}
-        learning_step = 2 / np.sqrt(len(images.x_train))  # the default, found at a flat start, is bold: rectifiers die
-        best = pst.minimize_stochastic(
-            epochs=epochs, step_size=learning_step, scales=scales, random_seed=seed, progressbar=False
-        )
+        best = pst.minimize_stochastic(epochs=epochs, scales=scales, random_seed=seed, progressbar=False)
         step = pst.OrthogonalSGHMC(step_size=step_size, n_steps=n_steps, scales=scales)
         idata = pm.sample(
             10, tune=2, chains=1, step=step, initvals=best, random_seed=seed, blas_cores=1,

@@ -201,7 +201,7 @@ def minimize_stochastic(
         Default: the model in context; with ``pm.Minibatch``, or with its whole data.
     epochs : int, default 20
     step_size : float, optional
-        Largest :math:`\epsilon`. By default such that the first steps kicks turn a matrix by about 0.1.
+        Largest :math:`\epsilon`. By default such that kicks of the first steps turn no matrix by more than about 0.1.
     friction : float, default 0.1
     schedule : {"cosine", "constant"} or callable
         What multiplies the step size, as a function of the progress from 0 to 1.
@@ -241,21 +241,16 @@ def minimize_stochastic(
     rng = np.random.default_rng(random_seed)
     flat = _checked_start(density, point, rng)
     if step_size is None:
-        step_size = _first_step_size(density, metric, flat, rng)
+        step_size = _first_step_size(density, metric, flat, friction, rng)
     if steps_per_epoch is None:
         bounds = density.batches.bounds
         steps_per_epoch = max((math.ceil(upper / (last - first)) for first, last, upper in bounds), default=100)
     # An epoch is cut in pieces, so that the schedule is smooth.
     pieces = min(steps_per_epoch, 20)
-    settings = checked_settings(
-        step_size=lambda piece: step_size * factor(piece / (pieces * epochs)),
-        friction=friction,
-        noise_estimate=0.0,
-        n_steps=math.ceil(steps_per_epoch / pieces),
-        scheme=EULER,
-        noise=False,
+    n_steps = math.ceil(steps_per_epoch / pieces)
+    sampler = _descent(
+        density, metric, lambda piece: step_size * factor(piece / (pieces * epochs)), friction, n_steps, rng
     )
-    sampler = StochasticSampler(density.layout, density.address, settings, metric, rng, density.extra, density.batches)
     values_at = _reader(model, density, point)
     history: list[float] = []
     mean_logp = STATISTICS.index("mean_logp")
@@ -282,7 +277,7 @@ def minimize_stochastic(
         logp=-history[-1],
         gradient_norm=math.nan,
         history=np.array(history),
-        n_evaluations=pieces * settings.n_steps * len(history),
+        n_evaluations=pieces * n_steps * len(history),
         converged=not sampler.chain.stopped,
     )
 
@@ -331,12 +326,52 @@ def _checked_start(density: ModelDensity, point, rng: np.random.Generator | None
     return flat
 
 
-def _first_step_size(density: ModelDensity, metric: Metric, flat: np.ndarray, rng: np.random.Generator) -> float:
-    """A step whose kick changes no velocity by more than about 0.1 steps' worth of scale."""
-    squares = np.zeros(density.layout.size)
+def _descent(
+    density: ModelDensity, metric: Metric, step_size: float | Callable, friction: float, n_steps: int, rng
+) -> StochasticSampler:
+    """The sampler with its noise off."""
+    settings = checked_settings(
+        step_size=step_size, friction=friction, noise_estimate=0.0, n_steps=n_steps, scheme=EULER, noise=False
+    )
+    return StochasticSampler(density.layout, density.address, settings, metric, rng, density.extra, density.batches)
+
+
+def _first_step_size(
+    density: ModelDensity, metric: Metric, flat: np.ndarray, friction: float, rng: np.random.Generator
+) -> float:
+    """A step whose kick changes no velocity by more than about 0.1 steps' worth of scale.
+
+    Not at the start alone, which may be flat: steps are tried, and shortened until a hundred of them neither raise the
+    loss nor lead to where they are too long. Those taken are shorter by a third: there are more of them.
+    """
+    step_size, losses = _gentle_step_size(density, metric, flat, rng)
+    highest = np.mean(losses) + np.std(losses)
+    mean_logp = STATISTICS.index("mean_logp")
+    for _ in range(10):
+        trial, reached = _descent(density, metric, step_size, friction, 20, rng), flat
+        for _ in range(5):
+            reached = trial.draw(reached)
+            if trial.chain.stopped or -trial.stats[mean_logp] > highest:
+                shorter = 0.5 * step_size
+                break
+        else:
+            shorter, _ = _gentle_step_size(density, metric, reached, rng)
+        if shorter > 0.8 * step_size:
+            break
+        step_size = shorter
+    return step_size / 1.5
+
+
+def _gentle_step_size(
+    density: ModelDensity, metric: Metric, flat: np.ndarray, rng: np.random.Generator
+) -> tuple[float, list[float]]:
+    """The same, by the gradients of a few batches at one place; with their losses."""
+    squares, losses = np.zeros(density.layout.size), []
     for _ in range(8):
         density.draw_batches(rng)
-        squares += _lbfgs.Manifold(density.layout).project(flat, density(flat)[1]) ** 2 / 8
+        value, gradient = density(flat)
+        losses.append(-value)
+        squares += _lbfgs.Manifold(density.layout).project(flat, gradient) ** 2 / 8
     layout = density.layout
     pulls = [1e-12]
     for m in range(len(layout.n)):
@@ -344,7 +379,7 @@ def _first_step_size(density: ModelDensity, metric: Metric, flat: np.ndarray, rn
         columns = np.sqrt(squares[first : first + n * p].reshape(p, n).sum(axis=1))
         pulls.append(float(metric.c[layout.column[m]] * columns.max()))
     pulls += list(np.sqrt(metric.variance * squares[layout.stiefel :]))
-    return math.sqrt(0.1 / max(pulls))
+    return math.sqrt(0.1 / max(pulls)), losses
 
 
 def _reader(model: pm.Model, density: ModelDensity, point) -> Callable[[np.ndarray], Optimum]:

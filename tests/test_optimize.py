@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_stiefel as pst
-from pymc_stiefel import _lbfgs
+from pymc_stiefel import _lbfgs, optimize
 from pymc_stiefel.density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
 from tests.models import ppca, ppca_data
@@ -194,6 +194,18 @@ def test_progress_bar_is_shown(capsys):
     pst.find_MAP(model, random_seed=1)
     pst.minimize_stochastic(model, epochs=2)
     assert "epochs" in capsys.readouterr().out
+
+
+def test_own_step_size_holds_beyond_a_flat_start(monkeypatch):
+    """A hill whose top is all but flat; the control takes its step size from the gradient there."""
+    with pm.Model() as model:
+        pm.Potential("hill", 1e4 * pst.UnitVector("u", n=3)[0] ** 2)
+    options = {"start": {"u": np.array([1e-6, 1.0, 0.0])}, "epochs": 5, "progressbar": False, "random_seed": 1}
+    assert abs(pst.minimize_stochastic(model, **options)["u"][0]) > 0.999
+    at_start = optimize._gentle_step_size
+    monkeypatch.setattr(optimize, "_first_step_size", lambda d, m, flat, friction, rng: at_start(d, m, flat, rng)[0])
+    with pytest.warns(UserWarning, match="diverged"):
+        pst.minimize_stochastic(model, **options)
 
 
 @pytest.mark.parametrize(
