@@ -8,6 +8,7 @@ address, so that they may change between draws without anything being compiled a
 
 from __future__ import annotations
 
+import copyreg
 import ctypes
 import warnings
 from collections.abc import Sequence
@@ -55,6 +56,11 @@ def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
     if transform is None or isinstance(transform, ManifoldExpansion):
         return stiefel_block(rv)
     return None
+
+
+STRICT = {"numba__fastmath": False}
+"""With PyTensor's relaxed floating-point rules, code fresh from the compiler rounds differently from the same code read
+from the cache, and a seed would give other draws in the next run, or in a spawned process."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,8 @@ class ModelDensity:
     def _compile(self) -> None:
         inputs, outputs, givens = self._graph
         try:
-            self._function = compile(inputs, outputs, givens=givens, mode="NUMBA", **self._compile_kwargs)
+            with pytensor.config.change_flags(**STRICT):
+                self._function = compile(inputs, outputs, givens=givens, mode="NUMBA", **self._compile_kwargs)
             self._function.trust_input = True
             self._link()
         except Exception as error:  # whatever numba raises, the default backend decides
@@ -191,9 +198,9 @@ class ModelDensity:
         """Wrap the numba function as a C function."""
         containers = self._function.input_storage[1:]
         self._kinds = [(container.type.numpy_dtype, container.type.ndim) for container in containers]
-        self._c_function: Any = numba.cfunc(DENSITY_SIGNATURE)(
-            _c_density(self._function.vm.jit_fn, self.layout.size, self._kinds)
-        )
+        density = _c_density(self._function.vm.jit_fn, self.layout.size, self._kinds)
+        with pytensor.config.change_flags(**STRICT):
+            self._c_function: Any = numba.cfunc(DENSITY_SIGNATURE)(density)
         self.address: int = self._c_function.address
 
     def _link_python(self) -> None:
@@ -280,7 +287,8 @@ class ModelDensity:
     def __getstate__(self) -> dict[str, Any]:
         """Compiled C functions do not travel to other processes; they are linked anew there."""
         dropped = ("_c_function", "address", "_graph", "_values", "_held", "extra")
-        return {key: value for key, value in self.__dict__.items() if key not in dropped}
+        state = {key: value for key, value in self.__dict__.items() if key not in dropped}
+        return state | {"_function": _Travelling(self._function)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -289,6 +297,21 @@ class ModelDensity:
         else:
             self._link_python()
         self.refresh()
+
+
+class _Travelling:
+    """A compiled function on its way to another process, where it is compiled by the same rules."""
+
+    def __init__(self, function) -> None:
+        self.function = function
+
+    def __reduce__(self):
+        return _arrive, copyreg.dispatch_table[type(self.function)](self.function)
+
+
+def _arrive(make, arguments):
+    with pytensor.config.change_flags(**STRICT):
+        return make(*arguments)
 
 
 def _make_slots(values, blocks, initial_point) -> list[_Slot]:
