@@ -128,7 +128,7 @@ def table(runs: list[dict], data: Ratings, real: bool) -> list[dict]:
 
 
 def picture(runs: list[dict]) -> Figure:
-    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     styles = {"ensemble": ("-", "C0"), "one draw": (".", "C1")}
     styles |= {"optimum, svd": ("--", "C2"), "optimum, bottleneck": (":", "grey")}
@@ -137,7 +137,7 @@ def picture(runs: list[dict]) -> Figure:
             label = name if found is runs[0] else None
             axes.plot(range(1, 11), np.broadcast_to(found[name], 10), style, color=color, label=label)
     axes.set(xlabel="matrices in the ensemble", ylabel="RMSE on the test set")
-    axes.legend(loc="center right")
+    figure.legend(loc="outside right upper")
     return figure
 
 

@@ -163,7 +163,7 @@ def picture(found: dict) -> Figure:
             values = np.broadcast_to([score[name] for score in found[who]], 10)
             axes.plot(range(1, 11), values, style, color=color, label=who)
         axes.set(xlabel="networks", ylabel=f"{name.replace('_', ' ')} on the test set")
-        axes.legend()
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
