@@ -15,6 +15,7 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM
 import argparse
 import json
 import multiprocessing
+import shlex
 import sys
 import tempfile
 import time
@@ -202,7 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
         for cell in cells.values():
             cell.close()
         print(f"--- {(time.perf_counter() - start) / 60:.1f} minutes", flush=True)
-    command = " ".join(["python -m benchmarks", *(arguments if arguments is not None else sys.argv[1:])])
+    command = shlex.join(["python", "-m", "benchmarks", *(arguments if arguments is not None else sys.argv[1:])])
     results, path = summarise(journal.records, f"`{command}`"), options.output / "results.json"
     if path.exists() and not options.fresh:
         results = with_earlier(results, json.loads(path.read_text()))
