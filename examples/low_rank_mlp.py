@@ -117,7 +117,7 @@ def picture(found: dict[str, dict]) -> Figure:
 REMARKS = [
     "Momentum SGD on the manifold with a cosine schedule and the step size that `minimize_stochastic` chooses, batches "
     "of 256, biases, rectifiers, normal priors on what is free. Training scores are those of the first 10 000 images.",
-    "As in the paper the SVD learns faster, here from the third epoch on, and ends ahead, on training and on test images; "
+    "As in the paper the SVD learns faster, here from the third epoch on, and ends ahead, on training and test images; "
     "the bottleneck falls less far behind. The two have step sizes of their own, and other choices may change that.",
 ]
 
