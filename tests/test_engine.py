@@ -41,6 +41,20 @@ def test_compiled_drifts_are_the_formulas(kind, n, p):
         np.testing.assert_allclose(kernels.drift(kind, X, r, t, c, w), expected, atol=1e-11)
 
 
+@pytest.mark.parametrize("n,p", [(90, 60), (130, 25), (70, 70)])
+@pytest.mark.parametrize("t", [1e-3, 0.7, 30.0])
+def test_large_matrices_move_by_the_cayley_map(n, p, t):
+    """Where the system is solved by its inverse, also for steps far beyond any that a sampler takes."""
+    rng = np.random.default_rng(n)
+    X = geo.polar(rng.standard_normal((n, p)))
+    r = geo.tangent_project(X, rng.standard_normal((n, p)))
+    X_new, r_new = kernels.drift("cayley", X, r, t, np.ones(p), np.full((p, p), 2.0))
+    expected = geo.cayley_drift(X, r, t)
+    np.testing.assert_allclose(X_new, expected[0], atol=1e-11)
+    np.testing.assert_allclose(r_new, expected[1], atol=1e-9)
+    assert geo.orthogonality_error(X_new) < 1e-12
+
+
 @each_drift
 @each_shape
 def test_ten_thousand_drifts_stay_on_the_manifold(kind, n, p):

@@ -2,7 +2,6 @@
 
 import logging
 
-import numba
 import numpy as np
 import pymc as pm
 import pytensor
@@ -11,9 +10,7 @@ import pytest
 
 import pymc_stiefel as pst
 from pymc_stiefel.density import ModelDensity
-from pymc_stiefel.engine.blas import make_blas
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.large_drift import cayley_by_inverse, large_scratch_size
 from pymc_stiefel.engine.stochastic import StochasticSampler, StochasticSettings, scaled_metric
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests.kernels import bingham_langevin_density
@@ -114,26 +111,6 @@ def test_rounding_stays_small_over_many_steps():
     assert pst.geometry.orthogonality_error(sampler.chain.state.q.reshape(3, 20).T) < 1e-12
     normal = sampler.chain.state.b.reshape(3, 20) @ sampler.chain.state.q.reshape(3, 20).T
     assert np.abs(normal).max() < 1e-10
-
-
-@numba.njit
-def _by_inverse(x, a, b, t, scratch, blas):
-    cayley_by_inverse(x, a, b, t, scratch, blas)
-
-
-@pytest.mark.parametrize("n,p", [(90, 60), (130, 25), (70, 70)])
-@pytest.mark.parametrize("t", [1e-3, 0.7, 30.0])
-def test_large_matrices_move_by_the_cayley_map(n, p, t):
-    rng = np.random.default_rng(n)
-    X = pst.geometry.polar(rng.standard_normal((n, p)))
-    r = pst.geometry.tangent_project(X, rng.standard_normal((n, p)))
-    A, B = pst.geometry.split_tangent(X, r)
-    x, a, b = X.T.copy(), A.copy(), np.ascontiguousarray(B.T)
-    _by_inverse(x, a, b, t, np.zeros(large_scratch_size(n, p)), make_blas(2 * p))
-    X_new, r_new = pst.geometry.cayley_drift(X, r, t)
-    np.testing.assert_allclose(x.T, X_new, atol=1e-11)
-    np.testing.assert_allclose(x.T @ a + (b.T if n > p else 0.0), r_new, atol=1e-9)
-    assert pst.geometry.orthogonality_error(x.T) < 1e-12
 
 
 def test_large_matrices_have_the_right_moments():

@@ -276,6 +276,22 @@ def solve(blas, system, right):
 
 
 @inner
+def solve_definite(blas, system, right, scratch):
+    """:func:`solve` for a system whose symmetric part is positive definite: by its inverse where it is large.
+
+    ``scratch`` has room for ``k n + PANEL (2 k + PANEL)`` numbers.
+    """
+    k, n = right.shape
+    if k <= PANEL:
+        solve(blas, system, right)
+        return
+    old = view(scratch, 0, k, n)
+    copy_matrix(right, old)
+    invert(blas, system, scratch[k * n :])
+    product(blas, system, old, right)
+
+
+@inner
 def _swap(x, y):
     for i in range(x.size):
         x[i], y[i] = y[i], x[i]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import LARGE, add_product, copy_matrix, cross, dot
+from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, dot
 from pymc_stiefel.engine.compiling import inlined, inner, view
 
 
@@ -160,6 +160,22 @@ def _make_skew(transposed):
 
 
 @inner
+def kinetic_energy(layout, metric, point, scratch):
+    """K of the momentum; no products, unlike the velocity."""
+    total = 0.0
+    for m in range(layout.n.size):
+        b, a, w = matrix_at(layout, m, point.b), square_at(layout, m, point.a), square_at(layout, m, metric.w)
+        for j in range(b.shape[0]):
+            total += metric.c[layout.column[m] + j] * dot(b[j], b[j])
+            for i in range(j):
+                total += 2.0 * w[i, j] * a[i, j] ** 2
+    momentum = point.b[layout.stiefel :]
+    velocity = scratch[: momentum.size]
+    apply_covariance(metric, momentum, velocity)
+    return 0.5 * (total + dot(momentum, velocity))
+
+
+@inner
 def velocity_into(layout, blas, metric, point, r, v, scratch):
     """Ambient momentum ``r = X A + B`` and velocity ``v = X (w A) + B c``; returns the kinetic energy."""
     for m in range(layout.n.size):
@@ -167,32 +183,36 @@ def velocity_into(layout, blas, metric, point, r, v, scratch):
         rm, vm, w = matrix_at(layout, m, r), matrix_at(layout, m, v), square_at(layout, m, metric.w)
         p, n = x.shape
         c = metric.c[layout.column[m] : layout.column[m] + p]
-        for j in range(p):
-            bj, rj, vj, cj = b[j], rm[j], vm[j], c[j]
-            for k in range(n):
-                rj[k] = bj[k]
-                vj[k] = cj * bj[k]
-        if n * p * p > LARGE:
-            weighted = view(scratch, 0, p, p)
-            for i in range(p):
-                for j in range(p):
-                    weighted[i, j] = w[i, j] * a[i, j]
-            add_product(blas, -1.0, a, x, rm)  # A is skew: rows of (X A)' are -A X'
-            add_product(blas, -1.0, weighted, x, vm)
+        copy_matrix(b, rm)
+        add_product(blas, -1.0, a, x, rm)  # A is skew: rows of (X A)' are -A X'
+        if _has_one_mass(c, w):  # for columns, and one for pairs: v is a combination of r and B
+            pair = w[0, p - 1]
+            for j in range(p):
+                for k in range(n):
+                    vm[j, k] = pair * rm[j, k] + (c[0] - pair) * b[j, k]
             continue
+        weighted = view(scratch, 0, p, p)
         for j in range(p):
-            rj, vj = rm[j], vm[j]
             for i in range(p):
-                if i != j:
-                    xi, aij = x[i], a[i, j]
-                    waij = w[i, j] * aij
-                    for k in range(n):
-                        rj[k] += aij * xi[k]
-                        vj[k] += waij * xi[k]
+                weighted[j, i] = w[j, i] * a[j, i]
+            for k in range(n):
+                vm[j, k] = c[j] * b[j, k]
+        add_product(blas, -1.0, weighted, x, vm)
     first = layout.stiefel
     copy_into(point.b[first:], r[first:])
     apply_covariance(metric, point.b[first:], v[first:])
     return 0.5 * dot(r, v)
+
+
+@inner
+def _has_one_mass(c, w):
+    for j in range(c.size):
+        if c[j] != c[0]:
+            return False
+        for i in range(j):
+            if w[i, j] != w[0, c.size - 1]:
+                return False
+    return True
 
 
 @inner

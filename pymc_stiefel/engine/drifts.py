@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, solve
+from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, gram_matrix, solve, solve_definite
 from pymc_stiefel.engine.compiling import UNCOUNTED, array_at, c_function, inner, view
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
@@ -48,7 +48,7 @@ _scratch_size = inner(scratch_size)
 def _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers):
     """The pointers of a drift as arrays."""
     blas = Blas(
-        array_at(routines, (3,), np.int64),
+        array_at(routines, (4,), np.int64),
         array_at(integers, (8 + 2 * p,), np.int32),
         array_at(letters, (5,), np.int8),
         array_at(numbers, (2,), np.float64),
@@ -193,14 +193,15 @@ def rotate_rows(u, v, cos, sin):
 def cayley(x, a, b, t, scratch, blas):
     """Cayley map of the canonical metric; one p x p solve.
 
-    With ``Y = (X + h B) (I - 2 h A + h^2 S)^{-1}``, ``h = t/2``: ``X <- 2 Y - X`` and ``B <- B - 2 h Y S``.
+    With ``Y = (X + h B) (I - 2 h A + h^2 S)^{-1}``, ``h = t/2``: ``X <- 2 Y - X`` and ``B <- B - 2 h Y S``. The symmetric
+    part of the matrix to be inverted is at least the identity, so that its inverse is bounded by 1.
     """
     p, n = x.shape
     h = 0.5 * t
     gram, system = view(scratch, 0, p, p), view(scratch, p * p, p, p)
     y = view(scratch, 2 * p * p, p, n)
     if n > p:
-        cross(blas, b, b, gram)
+        gram_matrix(blas, b, gram)
     else:
         gram[:] = 0.0
     for i in range(p):
@@ -209,7 +210,7 @@ def cayley(x, a, b, t, scratch, blas):
         system[i, i] += 1.0
         for m in range(n):
             y[i, m] = x[i, m] + h * b[i, m]
-    solve(blas, system, y)
+    solve_definite(blas, system, y, scratch[2 * p * p + n * p :])
     for i in range(p):
         for m in range(n):
             x[i, m] = 2.0 * y[i, m] - x[i, m]

@@ -75,6 +75,14 @@ def drift_euclidean(layout, metric, point, eps, scratch):
 
 
 @inlined
+def drift(addresses, layout, blas, metric, point, eps, scratch):
+    """Move every block for time ``eps``, the matrices by the drifts at ``addresses``."""
+    for m in range(layout.n.size):
+        drift_matrix(addresses[m], layout, blas, metric, point, m, eps, scratch)
+    drift_euclidean(layout, metric, point, eps, scratch)
+
+
+@inlined
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
     """One symmetric step: kick and drift in turn, kicks at both ends."""
     stages = 1 if scheme.outer_kick == LEAPFROG else 2
@@ -83,9 +91,7 @@ def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
         if stage > 0:
             kick(point, (1.0 - 2.0 * scheme.outer_kick) * eps)
         remove_normal_part(layout, blas, point, scratch)
-        for m in range(layout.n.size):
-            drift_matrix(scheme.drifts[m], layout, blas, metric, point, m, eps / stages, scratch)
-        drift_euclidean(layout, metric, point, eps / stages, scratch)
+        drift(scheme.drifts, layout, blas, metric, point, eps / stages, scratch)
         evaluate(density, extra, layout, blas, point)
     kick(point, scheme.outer_kick * eps)
 

@@ -44,8 +44,7 @@ from pymc_stiefel.engine.compiling import (
     uniform,
 )
 from pymc_stiefel.engine.drifts import CAYLEY, drift_address, scratch_size
-from pymc_stiefel.engine.integrator import draw_momentum
-from pymc_stiefel.engine.large_drift import drift, large_scratch_size
+from pymc_stiefel.engine.integrator import draw_momentum, drift
 
 EULER, SYMMETRIC = "euler", "symmetric"
 
@@ -75,8 +74,7 @@ class Batches(NamedTuple):
 
 
 def make_work(layout: Layout) -> Work:
-    shapes = list(zip(layout.n, layout.p, strict=True))
-    largest = max([max(scratch_size(n, p), large_scratch_size(n, p)) for n, p in shapes], default=0)
+    largest = max([scratch_size(n, p) for n, p in zip(layout.n, layout.p, strict=True)], default=0)
     blas = make_blas(2 * int(layout.p.max(initial=1)))
     return Work(np.zeros(layout.size), np.zeros(max(largest, layout.size, 1)), blas)
 
@@ -202,20 +200,20 @@ def mean_kinetic(layout, metric, state, share):
 
 
 @inner
-def symmetric_step(density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread):
+def symmetric_step(density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread):
     """Half drift, Ornstein-Uhlenbeck, half drift, kick; returns the kinetic energy in the middle of the kick."""
-    drift(address, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
+    drift(drifts, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
     add_noise(source, layout, metric, state, keep, spread)
     remove_normal_part(layout, work.blas, state, work.scratch)
-    drift(address, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
+    drift(drifts, layout, work.blas, metric, state, 0.5 * eps, work.scratch)
     stochastic_kick(density, extra, source, batches, layout, work, state, 1.0, eps)
     return mean_kinetic(layout, metric, state, 0.5)
 
 
 @inner
-def euler_step(density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread):
+def euler_step(density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread):
     """Drift, then friction, gradient and noise at once: the paper's scheme. Momentum SGD if ``spread`` is 0."""
-    drift(address, layout, work.blas, metric, state, eps, work.scratch)
+    drift(drifts, layout, work.blas, metric, state, eps, work.scratch)
     if spread > 0.0:
         noisy_kick(density, extra, source, batches, layout, metric, work, state, keep, eps, spread)
     else:
@@ -228,7 +226,7 @@ def euler_step(density, extra, source, batches, address, layout, metric, work, s
 
 @compiled(**UNCOUNTED)
 def stochastic_draw(
-    density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread, symmetric, n_steps,
+    density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread, symmetric, n_steps,
     fresh, tidy, freedom, stats,
 ):  # fmt: skip
     """``n_steps`` steps; where they diverge the state is left as it was. ``fresh`` asks for a new momentum."""
@@ -240,11 +238,11 @@ def stochastic_draw(
     for _ in range(n_steps):
         if symmetric:
             kinetic = symmetric_step(
-                density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread
+                density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread
             )
         else:
             kinetic = euler_step(
-                density, extra, source, batches, address, layout, metric, work, state, eps, keep, spread
+                density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread
             )
         temperature = 2.0 * kinetic / freedom
         stats[STEPS] += 1.0
@@ -341,7 +339,7 @@ class StochasticSampler:
         self.layout, self.density, self.settings, self.metric, self.rng = layout, density, settings, metric, rng
         self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
         self.batches = no_batches() if batches is None else batches
-        self.drift = drift_address(CAYLEY)
+        self.drifts = np.full(layout.n.size, drift_address(CAYLEY), dtype=np.int64)
         self.work = make_work(layout)
         self.freedom = float(max(degrees_of_freedom(layout), 1))
         self.stats = np.zeros(len(STATISTICS))
@@ -392,7 +390,7 @@ class StochasticSampler:
             self.extra,
             self._source,
             self.batches,
-            self.drift,
+            self.drifts,
             self.layout,
             self.metric,
             self.work,

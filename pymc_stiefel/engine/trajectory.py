@@ -20,6 +20,7 @@ from pymc_stiefel.engine.blocks import (
     Point,
     copy_into,
     copy_point,
+    kinetic_energy,
     make_point,
     velocity_into,
 )
@@ -277,13 +278,13 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
 @inlined
 def static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats):
     """One draw with a trajectory of ``n_steps`` leapfrogs and an accept step."""
-    energy = velocity_into(layout, work.blas, metric, state, work.r, work.v, work.scratch) - state.value[0]
+    energy = kinetic_energy(layout, metric, state, work.scratch) - state.value[0]
     point = work.right
     copy_point(state, point)
     new_energy = energy
     for _ in range(n_steps):
         step(density, extra, scheme, layout, work.blas, metric, point, eps, work.scratch)
-        new_energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
+        new_energy = kinetic_energy(layout, metric, point, work.scratch) - point.value[0]
         stats[TREE_SIZE] += 1
         error = new_energy - energy
         if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
