@@ -31,6 +31,7 @@ class ManifoldStep(ArrayStepShared):
     _density: ModelDensity
     _model: pm.Model
     _sampler: Any
+    _here: dict[str, np.ndarray] | None = None  # the point of the last draw, while the chain is there
 
     def _make_sampler(self) -> None:
         """Set ``_sampler`` from the settings and the compiled density."""
@@ -49,6 +50,7 @@ class ManifoldStep(ArrayStepShared):
     @chain.setter
     def chain(self, chain: Any) -> None:
         self._sampler.chain = chain
+        self._here = None
 
     @property
     def tune(self) -> bool:
@@ -61,6 +63,7 @@ class ManifoldStep(ArrayStepShared):
     def reset_tuning(self) -> None:
         tune = self.tune
         self._sampler.reset()
+        self._here = None
         self.tune = tune
 
     def set_rng(self, rng) -> None:
@@ -77,6 +80,7 @@ class ManifoldStep(ArrayStepShared):
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         state["_sampler"] = self.chain  # addresses and workspace are made anew
+        state["_here"] = None
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -97,15 +101,18 @@ class ManifoldStep(ArrayStepShared):
             sampler.rng = self.rng
         changed = density.refresh()
         sampler.extra = density.extra
-        flat = density.pack(point)
-        if not self.chain.started:
-            flat = self._checked_start(flat, point)
+        flat = None
+        if point is not self._here:
+            flat = density.pack(point)
+            if not self.chain.started:
+                flat = self._checked_start(flat, point)
         moved = sampler.draw(flat, keep_gradient=not (self.shared or changed))
         stats = self._statistics()
         stats["perf_counter_diff"] = time.perf_counter() - perf_start
         stats["process_time_diff"] = time.process_time() - process_start
         stats["perf_counter_start"] = perf_start
-        return point | density.unpack(moved), [stats]
+        self._here = point | density.unpack(moved)
+        return self._here, [stats]
 
     def astep(self, q0):
         """Not used: a state is packed in the order of the engine, not in PyMC's."""

@@ -93,19 +93,10 @@ class _Slot:
         """A gradient, as an expression, in the layout of the flat vector."""
         return (array if self.stored is None else array.swapaxes(-1, -2)).ravel().astype("float64")
 
-    def write(self, value: np.ndarray, flat: np.ndarray) -> None:
-        """Put a value of the variable in its place."""
+    def view(self, flat: np.ndarray) -> np.ndarray:
+        """The place of the variable, in the variable's own shape."""
         part = flat[self.start : self.start + self.size]
-        if self.stored is None:
-            part[:] = value.ravel()
-        else:
-            part.reshape(self.stored)[:] = value.swapaxes(-1, -2)
-
-    def read(self, flat: np.ndarray) -> np.ndarray:
-        """The value of the variable, a copy."""
-        part = flat[self.start : self.start + self.size]
-        part = part.reshape(self.shape) if self.stored is None else part.reshape(self.stored).swapaxes(-1, -2)
-        return part.astype(self.value.dtype, order="C")
+        return part.reshape(self.shape) if self.stored is None else part.reshape(self.stored).swapaxes(-1, -2)
 
 
 class ModelDensity:
@@ -150,6 +141,7 @@ class ModelDensity:
         self.slots = _make_slots(values, blocks, initial_point)
         self.layout = _make_layout(self.slots, reflect)
         self._by_name = {str(slot.value.name): slot for slot in self.slots}
+        self._viewed: np.ndarray | None = None
 
         logp = _log_density(model, [value for value in values if blocks[value] is not None], jacobian)
         self.batches = no_batches()
@@ -257,12 +249,17 @@ class ModelDensity:
         """The flat vector of a point (names and values of value variables)."""
         flat = np.empty(self.layout.size)
         for name, slot in self._by_name.items():
-            slot.write(point[name], flat)
+            slot.view(flat)[...] = np.reshape(point[name], slot.shape)
         return flat
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """The point of a flat vector."""
-        return {name: slot.read(flat) for name, slot in self._by_name.items()}
+        """The point of a flat vector, copied."""
+        if flat is not self._viewed:  # the state of a chain stays where it is: its views are made once
+            self._viewed = flat
+            self._views = [
+                (name, slot.view(flat), np.dtype(slot.value.dtype)) for name, slot in self._by_name.items()
+            ]
+        return {name: view.astype(dtype, order="C") for name, view, dtype in self._views}
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
         """Replace matrices that are not orthonormal by the nearest that are, in place."""
@@ -286,9 +283,9 @@ class ModelDensity:
 
     def __getstate__(self) -> dict[str, Any]:
         """Compiled C functions do not travel to other processes; they are linked anew there."""
-        dropped = ("_c_function", "address", "_graph", "_values", "_held", "extra")
+        dropped = ("_c_function", "address", "_graph", "_values", "_held", "extra", "_views")
         state = {key: value for key, value in self.__dict__.items() if key not in dropped}
-        return state | {"_function": _Travelling(self._function)}
+        return state | {"_function": _Travelling(self._function), "_viewed": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -192,6 +192,17 @@ def learnt_metric(layout: Layout, moments: Moments, kinds: list[str], pair: floa
     return _assemble(layout, column, pairs, variance, None, kinds, pair)
 
 
+def nearly_flat(layout: Layout, moments: Moments) -> np.ndarray:
+    """For each matrix, whether the density adds less to the precision of any direction than curvature does."""
+    count = max(float(moments.number[0]), 1.0)
+    flat = []
+    for n, p, column, skew in zip(layout.n, layout.p, layout.column, layout.skew, strict=True):
+        columns = moments.column[column : column + p] / count / max(n - p, 1)
+        pairs = 2.0 * moments.pair[skew : skew + p * p] / count
+        flat.append(bool(np.all(columns < n) and np.all(pairs < p)))
+    return np.array(flat, dtype=bool)
+
+
 def _floored(variance: np.ndarray) -> np.ndarray:
     return np.clip(variance, 1e-20, 1e20)
 

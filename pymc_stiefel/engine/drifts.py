@@ -73,11 +73,18 @@ def _geodesic_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters
     geodesic(state[0], state[1], state[2], t * masses[0][0], room, blas)
 
 
-def drift_kinds(kind: str, widths: np.ndarray) -> list[str]:
-    """The drift of each of several matrices with ``widths`` columns; ``AUTOMATIC`` chooses by their number."""
+def drift_kinds(kind: str, widths: np.ndarray, flat: np.ndarray | None = None) -> list[str]:
+    """The drift of each of several matrices with ``widths`` columns.
+
+    ``AUTOMATIC`` chooses by their number and, once that is known, by whether the density is ``flat``: then one mass
+    serves all directions, and the Cayley drift is cheaper.
+    """
     if kind != AUTOMATIC:
         return [kind] * len(widths)
-    return [SPLITTING if p <= WIDEST_SPLIT else CAYLEY for p in widths]
+    one_mass = widths > WIDEST_SPLIT
+    if flat is not None:
+        one_mass |= flat & (widths > 1)
+    return [CAYLEY if one else SPLITTING for one in one_mass]
 
 
 @cache
@@ -193,8 +200,8 @@ def rotate_rows(u, v, cos, sin):
 def cayley(x, a, b, t, scratch, blas):
     """Cayley map of the canonical metric; one p x p solve.
 
-    With ``Y = (X + h B) (I - 2 h A + h^2 S)^{-1}``, ``h = t/2``: ``X <- 2 Y - X`` and ``B <- B - 2 h Y S``. The symmetric
-    part of the matrix to be inverted is at least the identity, so that its inverse is bounded by 1.
+    With ``Y = (X + h B) (I - 2 h A + h^2 S)^{-1}``, ``h = t/2``: ``X <- 2 Y - X`` and ``B <- B - 2 h Y S``.
+    The symmetric part of the matrix to be inverted is at least the identity, so that its inverse is bounded by 1.
     """
     p, n = x.shape
     h = 0.5 * t

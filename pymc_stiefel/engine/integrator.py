@@ -19,7 +19,7 @@ from pymc_stiefel.engine.blocks import (
     split_in_place,
     square_at,
 )
-from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, inner
+from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, inner, normal
 from pymc_stiefel.engine.drifts import call_drift
 
 LEAPFROG, TWO_STAGE = 0.5, 0.211781
@@ -99,22 +99,21 @@ def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
 @inner
 def draw_momentum(source, layout, blas, metric, point, scratch):
     """A momentum from the law exp(-K), written into ``point``."""
-    fill_normal(source, point.a)
-    fill_normal(source, point.b)
     for m in range(layout.n.size):
         a, b, w = square_at(layout, m, point.a), matrix_at(layout, m, point.b), square_at(layout, m, metric.w)
         p, n = b.shape
         for j in range(p):
             a[j, j] = 0.0
             for i in range(j):
-                a[i, j] /= np.sqrt(2.0 * w[i, j])
+                a[i, j] = normal(source) / np.sqrt(2.0 * w[i, j])
                 a[j, i] = -a[i, j]
-            scale = 1.0 / np.sqrt(metric.c[layout.column[m] + j]) if n > p else 0.0
+            scale = 1.0 / np.sqrt(metric.c[layout.column[m] + j])
             for k in range(n):
-                b[j, k] *= scale
+                b[j, k] = scale * normal(source) if n > p else 0.0
     remove_normal_part(layout, blas, point, scratch)
     momentum = point.b[layout.stiefel :]
     d = momentum.size
+    fill_normal(source, momentum)
     if metric.covariance.shape[0] > 0:
         for i in range(d - 1, -1, -1):  # solve cholesky' p = noise
             for j in range(i + 1, d):

@@ -18,12 +18,13 @@ from pymc_stiefel.engine.adaptation import (
     learnt_metric,
     make_moments,
     merged,
+    nearly_flat,
     window_of,
 )
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
-from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
+from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE, Scheme
 from pymc_stiefel.engine.kernels import no_u_turn_draw, static_draw
 from pymc_stiefel.engine.table import make_table
 from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, make_workspace
@@ -57,6 +58,8 @@ class Chain:
     """Everything a chain remembers from draw to draw."""
 
     state: Point
+    kinds: list[str]  # of drifts, one for each matrix
+    outer_kick: float
     metric: Metric
     averaging: DualAveraging
     moments: Moments
@@ -65,6 +68,7 @@ class Chain:
     tune: bool = True
     started: bool = False
     seek: bool = False  # masses are new: look for a step size before the next draw
+    needs_stages: bool = False  # plain leapfrogs have been tried, and were too short
 
 
 class Sampler:
@@ -92,8 +96,6 @@ class Sampler:
     ) -> None:
         self.layout, self.density, self.settings, self.rng = layout, density, settings, rng
         self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
-        self.kinds = drift_kinds(settings.drift, layout.p)
-        self.scheme = Scheme(np.array([drift_address(kind) for kind in self.kinds], np.int64), settings.outer_kick)
         self._kernel = no_u_turn_draw if self.is_dynamic else static_draw
         self.work = make_workspace(layout, settings.max_treedepth if self.is_dynamic else 0)
         self.stats = np.zeros(len(STATISTICS))
@@ -102,6 +104,8 @@ class Sampler:
 
     def compile(self) -> None:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
+        for kind in {*self.chain.kinds, *drift_kinds(self.settings.drift, self.layout.p, self.layout.p > 0)}:
+            drift_address(kind)
         arguments = tuple(map(numba.typeof, self._arguments()))
         self._kernel.compile((*arguments, *map(numba.typeof, (0.5, 10, True, True, self.stats))))
 
@@ -129,6 +133,7 @@ class Sampler:
     def _bind(self) -> None:
         """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
         chain = self._chain
+        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.outer_kick)
         self._table = make_table(self.layout, chain.metric, chain.state, self.work, chain.moments)
 
     def reset(self) -> None:
@@ -138,6 +143,8 @@ class Sampler:
         largest = MAX_STEP_SIZE if layout.stiefel else math.inf
         self.chain = Chain(
             state=make_point(layout),
+            kinds=drift_kinds(self.settings.drift, layout.p),
+            outer_kick=self.settings.outer_kick,
             metric=isotropic_metric(layout, self.settings.pair, dense),
             averaging=DualAveraging(self.settings.target_accept, largest),
             moments=make_moments(layout),
@@ -156,15 +163,16 @@ class Sampler:
         """The step size that tuning has settled on so far."""
         return math.exp(self.chain.averaging.log_bar)
 
-    def draw(self, q: np.ndarray, *, keep_gradient: bool = True) -> np.ndarray:
-        """One draw from ``q``. Returns the new state (a view); ``stats`` has what happened.
+    def draw(self, q: np.ndarray | None, *, keep_gradient: bool = True) -> np.ndarray:
+        """One draw from ``q``, or from where the last one ended. Returns the new state (a view).
 
         ``keep_gradient=False`` says that the density may have changed since the last draw.
         """
         chain, settings = self.chain, self.settings
-        fresh = not (keep_gradient and chain.started and q.tobytes() == chain.state.q.tobytes())
-        if fresh:
+        stayed = q is None or (chain.started and q.tobytes() == chain.state.q.tobytes())
+        if not stayed:
             chain.state.q[:] = q
+        fresh = not (keep_gradient and stayed)
         if not chain.started:
             self._start()
             fresh = False
@@ -208,7 +216,7 @@ class Sampler:
             chain.averaging.log_bar = math.log(eps)
             self._kernel(*self._arguments(), eps, 1, True, False, self.stats)
         if settings.adapt_metric and chain.tune:
-            chain.metric = first_metric(self.layout, chain.state, self.kinds, settings.pair)
+            chain.metric = first_metric(self.layout, chain.state, chain.kinds, settings.pair)
             self._bind()
             if settings.adapt_step_size:
                 eps = self._search_step_size(settings.step_size or eps)
@@ -241,17 +249,29 @@ class Sampler:
         window = window_of(chain.draws)
         if window_of(chain.draws + 1) == window:
             return
-        both = chain.moments if window == 0 else merged(chain.previous, chain.moments)
+        both, kinds = chain.moments if window == 0 else merged(chain.previous, chain.moments), chain.kinds
         if both.has_moved:  # a chain that did not move teaches nothing
-            chain.metric = learnt_metric(self.layout, both, self.kinds, settings.pair)
+            chain.kinds = drift_kinds(settings.drift, self.layout.p, nearly_flat(self.layout, both))
+            chain.metric = learnt_metric(self.layout, both, chain.kinds, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
+        if settings.adapt_step_size:
+            if chain.draws < EARLY_DRAWS or chain.kinds != kinds:
+                chain.seek = True
+            else:  # masses change little by now, and a search by single leapfrogs would only add noise
+                self._choose_stages()
+                chain.averaging.restart(self.averaged_step_size, boldness=1.0)
         self._bind()
-        if not settings.adapt_step_size:
-            return
-        if chain.draws < EARLY_DRAWS:
-            chain.seek = True
-        else:  # masses change little by now, and a search by single leapfrogs would only add noise
-            chain.averaging.restart(self.averaged_step_size, boldness=1.0)
+
+    def _choose_stages(self) -> None:
+        """Fall back to plain leapfrogs, of one gradient, where a step of two stages is accepted at its largest size.
+
+        They pay unless theirs come out shorter than half of it.
+        """
+        chain, largest = self.chain, self.chain.averaging.largest
+        if chain.outer_kick == TWO_STAGE and not chain.needs_stages and self.averaged_step_size > 0.95 * largest:
+            chain.outer_kick = LEAPFROG
+        elif chain.outer_kick != self.settings.outer_kick and self.averaged_step_size < 0.5 * largest:
+            chain.outer_kick, chain.needs_stages = TWO_STAGE, True
 
     def snapshot(self) -> Chain:
         """A copy of what the chain remembers, to be given to ``restore``."""

@@ -358,8 +358,8 @@ class StochasticSampler:
         """Forget everything, as for a new chain."""
         self.chain = StochasticChain(make_point(self.layout))
 
-    def draw(self, q: np.ndarray, **_) -> np.ndarray:
-        """One draw from ``q``. Returns the new state (a view); ``stats`` has what happened."""
+    def draw(self, q: np.ndarray | None, **_) -> np.ndarray:
+        """One draw from ``q``, or from where the last one ended. Returns the new state (a view)."""
         chain, settings = self.chain, self.settings
         eps = self.last_step_size = settings.step_size_at(chain.draws)
         if not (eps > 0.0 and math.isfinite(eps)):
@@ -368,7 +368,7 @@ class StochasticSampler:
         if chain.stopped:
             self.stats[STEPS] = 0.0
             return chain.state.q
-        moved = not (chain.started and _same(q, chain.state.q))
+        moved = not (q is None or (chain.started and _same(q, chain.state.q)))
         if moved:
             chain.state.q[:] = q
             chain.state.a[:], chain.state.b[:] = 0.0, 0.0
