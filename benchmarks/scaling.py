@@ -35,11 +35,15 @@ HERE = Path(__file__).parent
 DRIFTS = ("splitting", "cayley", "geodesic")
 ROWS = (10, 30, 100, 300, 1000, 3000, 10_000)
 COLUMNS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50, 100, 200, 300)
+RATIOS = ((2, 2), (20, 10), (100, 20), (300, 300))
 MATRICES = (1, 3, 10, 30, 100, 300, 1000)
 DATA = (100, 1000, 10_000, 100_000)
 MEMORY = ((1000, 100), (1000, 300), (10_000, 30), (10_000, 100), (10_000, 300))
 SECONDS = 0.4  # of repetitions for each cell
 LONGEST = 0.5  # seconds of a leapfrog beyond which a cell is left out
+
+
+Chain = tuple[Sampler, np.ndarray]  # and where it starts
 
 
 @numba.cfunc(DENSITY_SIGNATURE)
@@ -51,19 +55,29 @@ def cheap_density(q, gradient, extra):
     return carray(q, (1,))[0]
 
 
-def seconds_per_leapfrog(sampler: Sampler, q: np.ndarray, seconds: float = SECONDS) -> float:
-    """From static trajectories of two lengths, so that the cost of a draw around its leapfrogs cancels."""
-    lengths = (2, 12)
-    best = dict.fromkeys(lengths, np.inf)
-    sampler.draw(q)  # compiled or loaded, and started
-    end = time.process_time() + seconds
-    while np.inf in best.values() or time.process_time() < end:
-        for length in lengths:
-            object.__setattr__(sampler.settings, "n_steps", length)
-            start = time.process_time()
-            sampler.draw(q)
-            best[length] = min(best[length], time.process_time() - start)
-    return (best[lengths[1]] - best[lengths[0]]) / (lengths[1] - lengths[0])
+def seconds_per_leapfrog(chains: dict[str, Chain], seconds: float = SECONDS) -> dict[str, float]:
+    """From static trajectories of two lengths, so that the cost of a draw around its leapfrogs cancels.
+
+    The samplers take turns: on a machine whose speed drifts, each of them meets it at its best.
+    """
+    lengths, best = {}, {}
+    for name, (sampler, q) in chains.items():
+        sampler.draw(q)  # compiled or loaded, and started
+        lengths[name] = (2, 2 + int(np.clip(5e-5 / _seconds_of_draw(sampler, q, 1), 10, 200)))
+        best[name] = [np.inf, np.inf]
+    end = time.process_time() + seconds * len(chains)
+    while not np.all(np.isfinite(list(best.values()))) or time.process_time() < end:
+        for name, (sampler, q) in chains.items():
+            for k, length in enumerate(lengths[name]):
+                best[name][k] = min(best[name][k], _seconds_of_draw(sampler, q, length))
+    return {name: (best[name][1] - best[name][0]) / (lengths[name][1] - lengths[name][0]) for name in chains}
+
+
+def _seconds_of_draw(sampler: Sampler, q: np.ndarray, length: int) -> float:
+    object.__setattr__(sampler.settings, "n_steps", length)
+    start = time.process_time()
+    sampler.draw(q)
+    return time.process_time() - start
 
 
 def make_sampler(layout, address: int, drift: str, extra: np.ndarray, dynamic: bool = False) -> Sampler:
@@ -75,7 +89,7 @@ def make_sampler(layout, address: int, drift: str, extra: np.ndarray, dynamic: b
     return sampler
 
 
-def cheap_sampler(shapes: list[tuple[int, int]], drift: str, dynamic: bool = False) -> tuple[Sampler, np.ndarray]:
+def cheap_sampler(shapes: list[tuple[int, int]], drift: str, dynamic: bool = False) -> Chain:
     """A sampler of the cheap density and a start point."""
     rng = np.random.default_rng(0)
     q = np.concatenate([geometry.polar(rng.standard_normal(shape)).T.ravel() for shape in shapes])
@@ -87,14 +101,11 @@ def by_shape(quick: bool) -> list[dict]:
     """Cost of the three drifts; cells that would take too long are left out."""
     table = []
     for n in ROWS[:2] if quick else ROWS:
-        slow: set[str] = set()
+        slow: set[str] = set()  # too slow for more columns
         for p in (p for p in COLUMNS if p <= n and not (quick and p > 10)):
-            row = {"n": n, "p": p}
-            for drift in DRIFTS:
-                if drift not in slow:
-                    row[drift] = seconds_per_leapfrog(*cheap_sampler([(n, p)], drift), 0.02 if quick else SECONDS)
-                    if row[drift] * 3 > LONGEST:
-                        slow.add(drift)
+            chains = {drift: cheap_sampler([(n, p)], drift) for drift in DRIFTS if drift not in slow}
+            row = {"n": n, "p": p} | seconds_per_leapfrog(chains, 0.02 if quick else SECONDS)
+            slow |= {drift for drift in chains if row[drift] * 3 > LONGEST}
             table.append(row)
             print(f"({n}, {p}): " + ", ".join(f"{d} {1e6 * row[d]:.1f} us" for d in DRIFTS if d in row), flush=True)
     return table
@@ -110,11 +121,22 @@ def crossovers(table: list[dict]) -> dict[int, int | None]:
     return found
 
 
+def geodesic_over_cayley(quick: bool) -> list[dict]:
+    """How much dearer the geodesic leapfrog is, at a few shapes."""
+    table = []
+    for n, p in RATIOS[:1] if quick else RATIOS:
+        chains = {drift: cheap_sampler([(n, p)], drift) for drift in ("cayley", "geodesic")}
+        row = seconds_per_leapfrog(chains, 0.02 if quick else 4 * SECONDS)
+        table.append({"n": n, "p": p, "ratio": row["geodesic"] / row["cayley"]} | row)
+        print(f"({n}, {p}): a geodesic leapfrog costs {table[-1]['ratio']:.2f} of a Cayley one", flush=True)
+    return table
+
+
 def by_matrices(quick: bool) -> list[dict]:
     """Cost against the number of (10, 3) matrices in one model."""
     return [
         {"matrices": k}
-        | {d: seconds_per_leapfrog(*cheap_sampler([(10, 3)] * k, d), 0.02 if quick else SECONDS) for d in DRIFTS}
+        | seconds_per_leapfrog({d: cheap_sampler([(10, 3)] * k, d) for d in DRIFTS}, 0.02 if quick else SECONDS)
         for k in (MATRICES[:2] if quick else MATRICES)
     ]
 
@@ -138,7 +160,7 @@ def density_and_leapfrog(model, seconds: float = SECONDS) -> dict:
         _evaluate(density.address, q, gradient, density.extra, 50)
         raw = min(raw, (time.process_time() - start) / 50)
     sampler = make_sampler(density.layout, density.address, "splitting", density.extra)
-    return {"density": raw, "leapfrog": seconds_per_leapfrog(sampler, q, seconds)}
+    return {"density": raw} | seconds_per_leapfrog({"leapfrog": (sampler, q)}, seconds)
 
 
 def by_data(quick: bool) -> list[dict]:
@@ -229,6 +251,7 @@ def main() -> None:
     record = {
         "shapes": shapes,
         "crossover": crossovers(shapes),
+        "geodesic_over_cayley": geodesic_over_cayley(options.quick),
         "matrices": by_matrices(options.quick),
         "data": by_data(options.quick),
         "ppca": density_and_leapfrog(PROBLEMS["ppca 30, [5, 3, 1.5]"]().build("manifold")),

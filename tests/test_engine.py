@@ -11,6 +11,7 @@ from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.adaptation import WINDOWS, _geometric_mean, window_of
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
+from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.engine.trajectory import STATISTICS
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests import kernels
@@ -295,6 +296,45 @@ def test_geometric_mean_is_exact_for_gaussians_from_few_draws():
     estimate = _geometric_mean(np.cov(draws.T), np.cov(gradients.T), 1e9)
     scale = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(estimate / np.outer(scale, scale), covariance / np.outer(scale, scale), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "sizes,kind,outer_kick", [((2.0, 1.0), "cayley", LEAPFROG), ((400.0, 20.0), "splitting", TWO_STAGE)]
+)
+def test_tuning_chooses_drift_and_stages(sizes, kind, outer_kick):
+    """One mass and plain leapfrogs where the density is nearly flat, and the right law either way."""
+    F = np.zeros((5, 2))
+    F[0, 0], F[1, 1] = sizes
+    exact = float(log_hyp0f1(5, np.array(sizes))[1] @ sizes)
+    draws, _, sampler = kernels.run_chain(
+        kernels.bingham_langevin_density(F, np.zeros((5, 5)), np.zeros(2)),
+        make_layout([(5, 2)], 0),
+        np.eye(5, 2).T.ravel(),
+        8000,
+        np.random.default_rng(6),
+        tune=500,
+        drift="automatic",
+        outer_kick=TWO_STAGE,
+    )
+    assert sampler.chain.kinds == [kind]
+    assert sampler.chain.outer_kick == outer_kick
+    values = draws @ F.T.ravel()
+    batches = values.reshape(40, -1).mean(axis=1)
+    assert abs(values.mean() - exact) < 4 * batches.std(ddof=1) / np.sqrt(40)
+
+
+def test_leapfrogs_that_come_out_short_are_given_up():
+    layout = make_layout([(5, 2)], 0)
+    sampler = Sampler(layout, 0, Settings(drift="automatic", outer_kick=TWO_STAGE), np.random.default_rng(0))
+    averaging = sampler.chain.averaging
+    for step, expected in [(1.0, TWO_STAGE), (1.4, LEAPFROG), (0.9, LEAPFROG), (0.6, TWO_STAGE), (1.4, TWO_STAGE)]:
+        averaging.log_bar = np.log(step)
+        sampler._choose_stages()
+        assert sampler.chain.outer_kick == expected
+    plain = Sampler(layout, 0, Settings(drift="cayley"), np.random.default_rng(0))
+    plain.chain.averaging.log_bar = np.log(0.1)
+    plain._choose_stages()
+    assert plain.chain.outer_kick == LEAPFROG
 
 
 def test_windows():

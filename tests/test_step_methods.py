@@ -195,6 +195,25 @@ def test_orthogonal_group_and_rotations():
 # ---------------------------------------------------------------- neighbours
 
 
+def test_goes_on_from_the_point_it_is_given(model):
+    """The point of the last draw is not read again; an equal one gives the same draws, another one is obeyed."""
+    with model:
+        ones, copied = pst.StiefelNUTS(rng=1), pst.StiefelNUTS(rng=1)
+        slow = pst.StiefelNUTS(rng=1, step_size=1e-9, n_steps=1, adapt_metric=False)
+    start, elsewhere = model.initial_point(1), model.initial_point(2)
+    one = two = start
+    for _ in range(5):
+        one, _ = ones.step(one)
+        two, _ = copied.step({name: value.copy() for name, value in two.items()})
+    for name in start:
+        np.testing.assert_array_equal(one[name], two[name])
+    for point in (start, elsewhere, start):
+        reached, _ = slow.step(point)
+        for name in start:
+            np.testing.assert_allclose(reached[name], point[name], atol=1e-6)
+    assert np.abs(start["U_polar__"] - elsewhere["U_polar__"]).max() > 0.1
+
+
 def test_discrete_neighbour():
     """A mixture of two directions with its label: the label's step and ours see each other's values."""
     with pm.Model() as mixture:

@@ -16,7 +16,7 @@ ACCEPT = STATISTICS.index("mean_tree_accept")
 
 SAMPLERS = {
     "two-stage splitting, isotropic metric": {"drift": "splitting", "outer_kick": TWO_STAGE, "adapt_metric": False},
-    "two-stage splitting, adaptive metric": {"drift": "splitting", "outer_kick": TWO_STAGE, "adapt_metric": True},
+    "StiefelNUTS, as it tunes itself": {"drift": "automatic", "outer_kick": TWO_STAGE, "adapt_metric": True},
     "Cayley": {"drift": "cayley", "adapt_metric": False},
     "geodesic": {"drift": "geodesic", "adapt_metric": False},
 }
@@ -31,7 +31,7 @@ TRAJECTORIES = {
 STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.55}
 
 # Adaptation takes no step so far that a two-stage one is often rejected: these are longer by so much.
-RECKLESS = {"two-stage splitting, isotropic metric": 1.3, "two-stage splitting, adaptive metric": 1.7}
+RECKLESS = {"two-stage splitting, isotropic metric": 1.3, "StiefelNUTS, as it tunes itself": 1.7}
 
 
 @dataclass
