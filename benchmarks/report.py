@@ -43,8 +43,8 @@ which the compiled log density and gradient take {density} µs. Microseconds for
 """
 WHY_SPLIT = """
 StiefelNUTS splits matrices of up to twelve columns nevertheless, unless the density turns out nearly flat on them, for
-the masses of columns and pairs that this allows. The tables above show where these pay: in probabilistic PCA, and in the
-most concentrated of the Bingham-Langevin laws.
+the masses of columns and pairs that this allows. The tables above show where these pay: in probabilistic PCA, and in
+the most concentrated of the Bingham-Langevin laws.
 """
 PAPER = """
 The mixture of sixteen matrix normals of Yanush & Kropotov (2019), n = p = 2 and n = 3, p = 2: smallest and median

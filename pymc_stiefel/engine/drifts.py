@@ -15,7 +15,17 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from pymc_stiefel.engine.blas import Blas, add_product, copy_matrix, cross, dot, gram_matrix, solve, solve_definite
+from pymc_stiefel.engine.blas import (
+    Blas,
+    add_product,
+    axpy,
+    copy_matrix,
+    cross,
+    dot,
+    gram_matrix,
+    solve,
+    solve_definite,
+)
 from pymc_stiefel.engine.compiling import UNCOUNTED, array_at, c_function, inner, view
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
@@ -152,12 +162,10 @@ def rotate_column(x, a, b, k, t):
     along = sin / speed
     for i in range(p):
         if i != k:
-            bi = b[i]
             before = a[k, i]
-            after = cos * before + 0.5 * along * dot(bk, bi)
-            old, new = 2.0 * before - 2.0 * after * cos, -2.0 * after * along
-            for m in range(n):
-                bi[m] += old * xk[m] + new * bk[m]
+            after = cos * before + 0.5 * along * dot(bk, b[i])
+            axpy(2.0 * before - 2.0 * after * cos, xk, b[i])  # vectorised, unlike one loop for both
+            axpy(-2.0 * after * along, bk, b[i])
             a[k, i] = after
             a[i, k] = -after
     back = -speed * sin
@@ -171,18 +179,16 @@ def rotate_column(x, a, b, k, t):
 def rotate_pair(x, a, b, i, j, t):
     """Flow of ``A_ij^2``: columns i and j rotate into each other."""
     p, n = x.shape
-    angle = t * a[i, j]
-    cos, sin = np.cos(angle), np.sin(angle)
+    own = a[i, j]
+    cos, sin = np.cos(t * own), np.sin(t * own)
     rotate_rows(x[i], x[j], cos, sin)
     if n > p:
         rotate_rows(b[i], b[j], cos, sin)
+    rotate_rows(a[i], a[j], cos, sin)
+    a[i, i], a[i, j], a[j, i], a[j, j] = 0.0, own, -own, 0.0
     for k in range(p):
-        if k != i and k != j:
-            ai, aj = a[i, k], a[j, k]
-            a[i, k] = cos * ai - sin * aj
-            a[j, k] = sin * ai + cos * aj
-            a[k, i] = -a[i, k]
-            a[k, j] = -a[j, k]
+        a[k, i] = -a[i, k]
+        a[k, j] = -a[j, k]
 
 
 @inner
