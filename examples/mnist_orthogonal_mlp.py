@@ -10,6 +10,7 @@ is 64-32-32-10 and the digits that scikit-learn ships. ``--state FOLDER`` saves 
 # %%
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +73,9 @@ class Settings(NamedTuple):
 
 
 def run(images: Images, seed: int, settings: Settings, state: Path | None) -> dict[str, np.ndarray]:
-    """The optimum and then every ``n_steps``-th network of the chain, stacked, with temperatures and errors."""
-    chain = dict(np.load(state)) if state and state.exists() else {"epochs": np.zeros(1, dtype=int)}
+    """The optimum and every ``n_steps``-th network of the chain, stacked; temperatures, errors, seconds it took."""
+    chain = dict(np.load(state)) if state and state.exists() else {"epochs": np.zeros(1, dtype=int), "seconds": np.zeros(())}
+    start, before = time.perf_counter(), chain["seconds"]
     with build_model(images, settings.hidden) as model:
         names = [rv.name for rv in model.free_RVs]
 
@@ -82,7 +84,7 @@ def run(images: Images, seed: int, settings: Settings, state: Path | None) -> di
 
         while (done := int(chain["epochs"][-1])) < settings.epochs:
             chain = {name: np.asarray(value)[None] for name, value in optimise(done, last(), seed, settings).items()}
-            chain |= {name: np.zeros(0) for name in STATISTICS}
+            chain |= {name: np.zeros(0) for name in STATISTICS} | {"seconds": before + time.perf_counter() - start}
             save(state, chain)
         step = pst.OrthogonalSGHMC(step_size=settings.step_size, n_steps=settings.n_steps, scales=SCALES)
         while (done := len(chain["W3"])) <= settings.draws:
@@ -93,6 +95,7 @@ def run(images: Images, seed: int, settings: Settings, state: Path | None) -> di
             drawn = {**idata["posterior"].data_vars, **idata["sample_stats"].data_vars}
             drawn = {name: drawn[name].values[0] for name in [*names, *STATISTICS]}
             chain |= {name: np.concatenate([chain[name], new]) for name, new in drawn.items()}
+            chain["seconds"] = before + time.perf_counter() - start
             save(state, chain)
             print(f"seed {seed}: {len(chain['W3']) - 1} of {settings.draws} draws", flush=True)
     return chain
@@ -188,6 +191,7 @@ def main() -> None:
         title="3. Orthogonal network on MNIST",
         data=images.name,
         seeds=seeds,
+        seconds=sum(float(chain["seconds"]) for chain in chains),
         rows=table(judged, chains, burn, mnist=options.data is not None),
         remarks=REMARKS,
     )

@@ -41,8 +41,12 @@ def finish(
     rows: list[dict],
     remarks: list[str],
     seeds: list[int] | None = None,
+    seconds: float | None = None,
 ) -> None:
-    """Print the table, save the picture and, if asked to, the record; ``seeds`` for examples that run several."""
+    """Print the table, save the picture and, if asked to, the record.
+
+    ``seeds`` is for examples that run several, ``seconds`` for those that may have been continued.
+    """
     for line in rows:
         beside = f"   paper: {line['paper']}" if line["paper"] else ""
         print(f"{line['quantity']}: {line['ours']}{beside}" + (f"   ({line['note']})" if line["note"] else ""))
@@ -58,7 +62,7 @@ def finish(
         "title": title,
         "command": _command(options),
         "seeds": [options.seed] if seeds is None else seeds,
-        "wall_seconds": round(time.perf_counter() - _started, 1),
+        "wall_seconds": round(time.perf_counter() - _started if seconds is None else seconds, 1),
         "data": data,
         "rows": rows,
         "pictures": [f"docs/images/{name}.png"],
