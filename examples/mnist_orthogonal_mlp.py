@@ -74,7 +74,9 @@ class Settings(NamedTuple):
 
 def run(images: Images, seed: int, settings: Settings, state: Path | None) -> dict[str, np.ndarray]:
     """The optimum and every ``n_steps``-th network of the chain, stacked; temperatures, errors, seconds it took."""
-    chain = dict(np.load(state)) if state and state.exists() else {"epochs": np.zeros(1, dtype=int), "seconds": np.zeros(())}
+    chain = {"epochs": np.zeros(1, dtype=int), "seconds": np.zeros(())}
+    if state and state.exists():
+        chain = dict(np.load(state))
     start, before = time.perf_counter(), chain["seconds"]
     with build_model(images, settings.hidden) as model:
         names = [rv.name for rv in model.free_RVs]
