@@ -150,7 +150,7 @@ def main() -> None:
     matplotlib.use("Agg")
     rng = np.random.default_rng(options.seed)
     Y = simulate(40, rng) if options.data is None else read_network(options.data)
-    draws = 300 if options.quick else 150  # those of the proteins take fifty times as long
+    draws = 300
     starts = starting_points(Y, options.random_starts, rng)
     names, model = list(starts), build_model(Y)
     with model:
