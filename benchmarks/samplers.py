@@ -16,18 +16,21 @@ import pymc_stiefel as pst
 from benchmarks.constrained import Mici
 from benchmarks.problems import Problem
 from benchmarks.runs import CHAINS, Run
-from pymc_stiefel.engine.integrator import TWO_STAGE
 
 
 class Clock:
-    """Callback of ``pm.sample`` that notes when each chain ends its tuning and its draws."""
+    """Callback of ``pm.sample`` that notes when each chain ends its tuning and its draws, and counts gradients."""
 
-    def __init__(self) -> None:
+    def __init__(self, step) -> None:
+        self.step = step if isinstance(step, pst.StiefelNUTS) else None  # its steps have one gradient or two
         self.tuned: dict[int, float] = {}
         self.drawn: dict[int, float] = {}
+        self.gradients = {True: 0, False: 0}  # by whether the chain is tuning
 
     def __call__(self, trace, draw) -> None:
         (self.tuned if draw.tuning else self.drawn)[draw.chain] = time.perf_counter()
+        each = self.step.chain.plan.stages if self.step else 1
+        self.gradients[draw.tuning] += each * int(draw.stats[0].get("tree_size", 0) or draw.stats[0]["n_steps"])
 
     @property
     def sampling(self) -> float:
@@ -45,10 +48,11 @@ class PyMC:
         self.options: dict = {}
 
     def __call__(self, seed: int) -> Run:
-        start, clock = time.perf_counter(), Clock()
+        start = time.perf_counter()
         with self.model:
             if not self.options:  # a step starts every chain anew, so it serves all seeds
                 self.options = {"step": self.make_step()} if self.make_step else self._nuts_options()
+            clock = Clock(self.options.get("step"))
             idata = pm.sample(
                 self.size,
                 tune=self.size,
@@ -64,18 +68,14 @@ class PyMC:
             )
         total = time.perf_counter() - start
         seconds = float(idata["posterior"].attrs["sampling_time"])
-        stats, tuning = idata["sample_stats"], idata["warmup_sample_stats"]
-        step = self.options.get("step")
-        two = isinstance(step, pst.StiefelNUTS) and step.chain.outer_kick == TWO_STAGE  # what the last chain settled on
-        each = 2 if two else 1  # gradients of a step
         return Run(
             draws={name: idata["posterior"][name].values for name in idata["posterior"].data_vars},
             compile=total - seconds,
             warmup=seconds - clock.sampling,
             sampling=clock.sampling,
-            warmup_gradients=each * int(tuning["n_steps"].values.sum()),
-            gradients=each * int(stats["n_steps"].values.sum()),
-            divergences=int(stats["diverging"].values.sum()),
+            warmup_gradients=clock.gradients[True],
+            gradients=clock.gradients[False],
+            divergences=int(idata["sample_stats"]["diverging"].values.sum()),
         )
 
     def _nuts_options(self) -> dict:

@@ -44,6 +44,7 @@ class _ManifoldHMC(ManifoldStep):
     name: str
     drift: str
     outer_kick = LEAPFROG
+    settle_length = False
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
@@ -83,6 +84,7 @@ class _ManifoldHMC(ManifoldStep):
             max_treedepth=max_treedepth,
             adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
             adapt_metric=adapt_metric,
+            settle_length=self.settle_length,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
         check_values(model, values, type(self).__name__)
@@ -103,7 +105,7 @@ class _ManifoldHMC(ManifoldStep):
     def _statistics(self) -> dict[str, Any]:
         sampler, tune = self._sampler, self.tune
         # in the order of STATISTICS: a draw is short enough for a look-up by name to count
-        (depth, size, accept, diverging, energy, error, max_error, logp, index, reached, off, reflected) = (
+        (depth, size, accept, diverging, energy, error, max_error, logp, index, reached, off, reflected, _) = (
             sampler.stats.tolist()
         )
         self.divergences += bool(diverging) and not tune
@@ -257,6 +259,7 @@ class StiefelNUTS(_ManifoldHMC):
     name = "nuts"
     drift = AUTOMATIC
     outer_kick = TWO_STAGE
+    settle_length = True
 
     @staticmethod
     def competence(var, has_grad):

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import i0
 
 from pymc_stiefel import geometry as geo
-from pymc_stiefel.engine.adaptation import WINDOWS, _geometric_mean, window_of
+from pymc_stiefel.engine.adaptation import WINDOWS, Trajectories, _geometric_mean, window_of
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
@@ -299,42 +299,84 @@ def test_geometric_mean_is_exact_for_gaussians_from_few_draws():
 
 
 @pytest.mark.parametrize(
-    "sizes,kind,outer_kick", [((2.0, 1.0), "cayley", LEAPFROG), ((400.0, 20.0), "splitting", TWO_STAGE)]
+    "drift,sizes,expected",
+    [
+        ("automatic", (2.0, 1.0), ("cayley", 1, True)),  # nearly flat: one mass, one gradient a step
+        ("automatic", (400.0, 20.0), ("splitting", 2, True)),
+        ("cayley", (400.0, 20.0), ("cayley", 2, False)),  # one mass does not fit: trajectories stay long
+    ],
 )
-def test_tuning_chooses_drift_and_stages(sizes, kind, outer_kick):
-    """One mass and plain leapfrogs where the density is nearly flat, and the right law either way."""
-    F = np.zeros((5, 2))
+def test_what_tuning_chooses(drift, sizes, expected):
+    """Drift, stages, and whether trajectories have one length; and the right law in any case."""
+    F = np.zeros((10, 2))
     F[0, 0], F[1, 1] = sizes
-    exact = float(log_hyp0f1(5, np.array(sizes))[1] @ sizes)
-    draws, _, sampler = kernels.run_chain(
-        kernels.bingham_langevin_density(F, np.zeros((5, 5)), np.zeros(2)),
-        make_layout([(5, 2)], 0),
-        np.eye(5, 2).T.ravel(),
+    draws, stats, sampler = kernels.run_chain(
+        kernels.bingham_langevin_density(F, np.zeros((10, 10)), np.zeros(2)),
+        make_layout([(10, 2)], 0),
+        np.eye(10, 2).T.ravel(),
         8000,
         np.random.default_rng(6),
         tune=500,
-        drift="automatic",
+        drift=drift,
         outer_kick=TWO_STAGE,
+        settle_length=True,
+        jitter=0.2,
     )
-    assert sampler.chain.kinds == [kind]
-    assert sampler.chain.outer_kick == outer_kick
+    plan = sampler.chain.plan
+    assert (*sampler.chain.kinds, plan.stages, plan.length > 0) == expected
+    depth, size = (stats[:, STATISTICS.index(name)] for name in ("depth", "tree_size"))
+    assert np.all(depth == 0) == np.all(size == plan.steps) == (plan.length > 0)
     values = draws @ F.T.ravel()
     batches = values.reshape(40, -1).mean(axis=1)
+    exact = float(log_hyp0f1(10, np.array(sizes))[1] @ sizes)
     assert abs(values.mean() - exact) < 4 * batches.std(ddof=1) / np.sqrt(40)
 
 
-def test_leapfrogs_that_come_out_short_are_given_up():
-    layout = make_layout([(5, 2)], 0)
-    sampler = Sampler(layout, 0, Settings(drift="automatic", outer_kick=TWO_STAGE), np.random.default_rng(0))
-    averaging = sampler.chain.averaging
-    for step, expected in [(1.0, TWO_STAGE), (1.4, LEAPFROG), (0.9, LEAPFROG), (0.6, TWO_STAGE), (1.4, TWO_STAGE)]:
-        averaging.log_bar = np.log(step)
-        sampler._choose_stages()
-        assert sampler.chain.outer_kick == expected
-    plain = Sampler(layout, 0, Settings(drift="cayley"), np.random.default_rng(0))
-    plain.chain.averaging.log_bar = np.log(0.1)
-    plain._choose_stages()
-    assert plain.chain.outer_kick == LEAPFROG
+WALK, INDEPENDENT = "walk", "independent"
+
+
+def plans(windows):
+    """Plans after windows of draws that are independent or a random walk, each with its acceptance."""
+    settings = Settings(drift="splitting", outer_kick=TWO_STAGE, settle_length=True)
+    sampler, rng = Sampler(make_layout([(5, 2)], 0), 0, settings, np.random.default_rng(0)), np.random.default_rng(1)
+    for kind, size, accept in windows:
+        draws = rng.standard_normal((200, 10))
+        sampler.chain.trajectories = Trajectories()
+        for draw in np.cumsum(draws, axis=0) if kind == WALK else draws:
+            sampler.chain.trajectories.add(draw, size, accept, 1.4, np.cos(1.4))
+        sampler._choose_trajectories()
+        yield sampler.chain.plan.stages, sampler.chain.plan.length > 0
+
+
+def test_one_length_is_tried_where_trajectories_are_short():
+    assert list(plans([(INDEPENDENT, 7, 0.9), (INDEPENDENT, 3, 0.9)])) == [(2, False), (2, True)]
+
+
+def test_plans_that_do_not_pay_are_given_up():
+    """The U-turn comes back and stays after a walk; two stages come back where leapfrogs lead to one."""
+    short, steady, walk = (INDEPENDENT, 3, 0.9), (INDEPENDENT, 1, 0.9), (WALK, 1, 0.9)
+    assert list(plans([short, walk, short, short])) == [(2, True), (2, False), (2, False), (2, False)]
+    accepted = (INDEPENDENT, 1, 1.0)
+    assert list(plans([short, steady, accepted])) == [(2, True)] * 3
+    assert list(plans([short, accepted, steady, walk])) == [(2, True), (1, True), (1, True), (1, True)]
+    assert list(plans([short, accepted, walk, accepted])) == [(2, True), (1, True), (2, True), (2, True)]
+
+
+def test_autocorrelations_of_a_window():
+    """Of an autoregression, whose squares have the square of its correlation; and what is made of them."""
+    x, rng = np.zeros((4000, 50)), np.random.default_rng(2)
+    for k in range(1, len(x)):
+        x[k] = -0.6 * x[k - 1] + 0.8 * rng.standard_normal(50)
+    window = Trajectories()
+    for draw in x:
+        window.add(draw, 3.0, 0.85, 0.7, np.cos(0.7))
+    coordinates, squares = window.correlations()
+    np.testing.assert_allclose([coordinates.mean(), squares.mean()], [-0.6, 0.36], atol=0.01)
+    slow = np.quantile([coordinates, squares], 0.9)
+    np.testing.assert_allclose(window.efficiency(2), (1 - slow) / (1 + slow) / 7)
+    np.testing.assert_allclose(window.quarter(), np.pi / 2)
+    np.testing.assert_allclose(window.better_length(2.0), 2.0 * np.arccos(-0.25) / np.arccos(-0.6), rtol=0.02)
+    assert (window.steps(0.6), window.steps(2.0)) == (1, 3)
 
 
 def test_windows():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,13 @@ WINDOWS = (10, 20, 35, 55, 80, 115, 165, 235, 335, 450, 650, 900, 1300, 1900, 28
 """Draws after which the masses are estimated anew. None falls shortly before a customary end of tuning."""
 
 MAX_DENSE = 100
+
+MOST_WATCHED = 100
+"""About as many coordinates are looked at for their autocorrelation."""
+
+CORRELATION = -0.25
+"""Of successive draws, that trajectories of one length aim at. At 0, a quarter of a period, coordinates and squares mix
+equally well. A little beyond it coordinates gain more than squares lose, which half a period would leave alone."""
 
 MAX_STEP_SIZE = 1.4
 """In the metrics below a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat density
@@ -56,6 +63,71 @@ class DualAveraging:
         forget = self.count**-0.75
         self.log_bar = forget * self.log_step + (1.0 - forget) * self.log_bar
         self.count += 1
+
+
+@dataclass
+class Trajectories:
+    """The trajectories of a window: what they cost, how far they turn, what successive draws have in common."""
+
+    size: float = 0.0  # sums: of steps, acceptances, step sizes, cosines of the angle by which the first step turns
+    accept: float = 0.0
+    eps: float = 0.0
+    cosine: float = 0.0
+    draws: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, q: np.ndarray, size: float, accept: float, eps: float, cosine: float) -> None:
+        self.size += size
+        self.accept += accept
+        self.eps += eps
+        self.cosine += cosine
+        self.draws.append(q[:: 1 + q.size // MOST_WATCHED].copy())
+
+    @property
+    def acceptance(self) -> float:
+        return self.accept / len(self.draws)
+
+    @property
+    def are_short(self) -> bool:
+        """Whether they turn back after the few steps without which a turn cannot be seen."""
+        return self.size < 4.5 * len(self.draws)
+
+    def correlations(self) -> np.ndarray:
+        """Lag-one autocorrelations, (2, coordinates): of the coordinates, and of their squared deviations."""
+        x = np.array(self.draws)
+        x -= x.mean(axis=0)
+        both = np.array([x, x**2 - np.mean(x**2, axis=0)])
+        return np.sum(both[:, 1:] * both[:, :-1], axis=1) / np.maximum(np.sum(both**2, axis=1), 1e-300)
+
+    def efficiency(self, stages: int) -> float:
+        """Effective draws for each gradient, for all but the tenth of the correlations that are largest.
+
+        What a draw costs beside its gradients, ``stages`` of them a step, counts as one more.
+        """
+        slow = min(float(np.quantile(self.correlations(), 0.9)), 0.99)
+        return (1.0 - slow) / (1.0 + slow) / (1.0 + stages * self.size / len(self.draws))
+
+    def quarter(self) -> float:
+        """Time in which velocities turn by a right angle, by what the first step turns them."""
+        count = len(self.draws)
+        return 0.5 * math.pi * self.eps / count / _angle(self.cosine / count)
+
+    def better_length(self, length: float) -> float:
+        """Length that should bring the correlation of successive draws to ``CORRELATION``, by that at ``length``.
+
+        Both are taken for cosines of an angle that grows with the length.
+        """
+        change = math.acos(CORRELATION) / _angle(float(self.correlations()[0].mean()))
+        return length * min(max(change, 0.6), 1.6)
+
+    def steps(self, length: float) -> int:
+        """Into how many steps to divide a trajectory of this length: rejections grow quickly with their size."""
+        count = len(self.draws)
+        rejected = max(1.0 - self.acceptance, 0.0)
+        return max(1, math.ceil(length / (self.eps / count) * (rejected / 0.15) ** 0.25))
+
+
+def _angle(cosine: float) -> float:
+    return math.acos(min(max(cosine, -0.9), 0.9))
 
 
 class Moments(NamedTuple):

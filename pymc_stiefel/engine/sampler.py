@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numba
 import numpy as np
@@ -14,6 +14,7 @@ from pymc_stiefel.engine.adaptation import (
     MAX_STEP_SIZE,
     DualAveraging,
     Moments,
+    Trajectories,
     first_metric,
     learnt_metric,
     make_moments,
@@ -24,10 +25,10 @@ from pymc_stiefel.engine.adaptation import (
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
-from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE, Scheme
+from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
 from pymc_stiefel.engine.kernels import no_u_turn_draw, static_draw
 from pymc_stiefel.engine.table import make_table
-from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, make_workspace
+from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, TREE_SIZE, TURN, make_workspace
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
@@ -46,11 +47,27 @@ class Settings:
     max_treedepth: int = 10
     adapt_step_size: bool = True
     adapt_metric: bool = True
+    settle_length: bool = False  # of no-U-turn trajectories, where tuning finds that to pay
 
     @property
     def pair(self) -> float:
         """Ratio of pair to column mass where the metric is not adapted: embedded for geodesic, else canonical."""
         return 1.0 if self.drift == GEODESIC else 2.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What trajectories are made of: ``steps`` of one ``length`` in all, or as many as it takes to turn."""
+
+    outer_kick: float = LEAPFROG
+    length: float = 0.0  # 0: until they turn
+    steps: int = 1
+    efficiency: float = 0.0  # as measured, of a plan that has been tried
+
+    @property
+    def stages(self) -> int:
+        """Gradients of a step."""
+        return 1 if self.outer_kick == LEAPFROG else 2
 
 
 @dataclass
@@ -59,7 +76,6 @@ class Chain:
 
     state: Point
     kinds: list[str]  # of drifts, one for each matrix
-    outer_kick: float
     metric: Metric
     averaging: DualAveraging
     moments: Moments
@@ -68,7 +84,10 @@ class Chain:
     tune: bool = True
     started: bool = False
     seek: bool = False  # masses are new: look for a step size before the next draw
-    needs_stages: bool = False  # plain leapfrogs have been tried, and were too short
+    trajectories: Trajectories = field(default_factory=Trajectories)  # of the window
+    plan: Plan = field(default_factory=Plan)
+    best: Plan | None = None  # of those tried so far
+    settled: bool = False  # no other plan will be tried
 
 
 class Sampler:
@@ -106,12 +125,18 @@ class Sampler:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
         for kind in {*self.chain.kinds, *drift_kinds(self.settings.drift, self.layout.p, self.layout.p > 0)}:
             drift_address(kind)
-        arguments = tuple(map(numba.typeof, self._arguments()))
-        self._kernel.compile((*arguments, *map(numba.typeof, (0.5, 10, True, True, self.stats))))
+        arguments = tuple(map(numba.typeof, (*self._arguments(), 0.5, 10, True, True, self.stats)))
+        self._kernel.compile(arguments)
+        if self.may_settle:
+            static_draw.compile(arguments)
 
     @property
     def is_dynamic(self) -> bool:
         return self.settings.n_steps is None and self.settings.path_length is None
+
+    @property
+    def may_settle(self) -> bool:
+        return self.settings.settle_length and self.is_dynamic
 
     @property
     def rng(self) -> np.random.Generator:
@@ -133,7 +158,7 @@ class Sampler:
     def _bind(self) -> None:
         """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
         chain = self._chain
-        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.outer_kick)
+        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.outer_kick)
         self._table = make_table(self.layout, chain.metric, chain.state, self.work, chain.moments)
 
     def reset(self) -> None:
@@ -144,24 +169,25 @@ class Sampler:
         self.chain = Chain(
             state=make_point(layout),
             kinds=drift_kinds(self.settings.drift, layout.p),
-            outer_kick=self.settings.outer_kick,
             metric=isotropic_metric(layout, self.settings.pair, dense),
             averaging=DualAveraging(self.settings.target_accept, largest),
             moments=make_moments(layout),
             previous=make_moments(layout),
+            plan=Plan(self.settings.outer_kick),
         )
 
     @property
     def step_size(self) -> float:
-        """The step size of the next draw."""
-        if self.chain.tune and self.settings.adapt_step_size:
+        """The step size of the next draw, but for jitter."""
+        if self.chain.tune and self.settings.adapt_step_size and not self.chain.plan.length:
             return math.exp(self.chain.averaging.log_step)
         return self.averaged_step_size
 
     @property
     def averaged_step_size(self) -> float:
         """The step size that tuning has settled on so far."""
-        return math.exp(self.chain.averaging.log_bar)
+        plan = self.chain.plan
+        return plan.length / plan.steps if plan.length else math.exp(self.chain.averaging.log_bar)
 
     def draw(self, q: np.ndarray | None, *, keep_gradient: bool = True) -> np.ndarray:
         """One draw from ``q``, or from where the last one ended. Returns the new state (a view).
@@ -179,9 +205,15 @@ class Sampler:
         elif chain.seek:
             chain.averaging.restart(self._search_step_size(self.step_size, fresh), boldness=2.0)
             chain.seek = fresh = False
-        eps = self.last_step_size = self.step_size
-        length = self._max_treedepth() if self.is_dynamic else self._n_steps(eps)
-        self._kernel(*self._arguments(), eps, length, fresh, chain.tune and settings.adapt_metric, self.stats)
+        kernel, eps = self._kernel, self.step_size
+        if chain.plan.length:
+            kernel, eps, length = static_draw, eps * self._jitter(), chain.plan.steps
+        elif self.is_dynamic:
+            length = self._max_treedepth()
+        else:
+            length = self._n_steps(eps)
+        self.last_step_size = eps
+        kernel(*self._arguments(), eps, length, fresh, chain.tune and settings.adapt_metric, self.stats)
         if chain.tune:
             self._learn()
         chain.draws += 1
@@ -198,9 +230,11 @@ class Sampler:
             length = float(settings.n_steps)
         else:
             length = min((settings.path_length or 0.0) / eps, 2.0**settings.max_treedepth)
-        if settings.jitter:
-            length *= 1.0 + settings.jitter * (2.0 * self._rng.random() - 1.0)
-        return max(1, round(length))
+        return max(1, round(length * self._jitter()))
+
+    def _jitter(self) -> float:
+        jitter = self.settings.jitter
+        return 1.0 + jitter * (2.0 * self._rng.random() - 1.0) if jitter else 1.0
 
     def _arguments(self) -> tuple:
         return self._table, self.density, self.extra, self._source, self.scheme
@@ -241,11 +275,14 @@ class Sampler:
         return eps
 
     def _learn(self) -> None:
-        chain, settings = self.chain, self.settings
-        if settings.adapt_step_size:
-            chain.averaging.update(float(self.stats[ACCEPT]))
+        chain, settings, stats = self.chain, self.settings, self.stats
+        if settings.adapt_step_size and not chain.plan.length:
+            chain.averaging.update(float(stats[ACCEPT]))
         if not settings.adapt_metric:
             return
+        if self.may_settle:
+            eps = self.last_step_size
+            chain.trajectories.add(chain.state.q, stats[TREE_SIZE], stats[ACCEPT], eps, stats[TURN])
         window = window_of(chain.draws)
         if window_of(chain.draws + 1) == window:
             return
@@ -256,22 +293,44 @@ class Sampler:
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         if settings.adapt_step_size:
             if chain.draws < EARLY_DRAWS or chain.kinds != kinds:
-                chain.seek = True
-            else:  # masses change little by now, and a search by single leapfrogs would only add noise
-                self._choose_stages()
-                chain.averaging.restart(self.averaged_step_size, boldness=1.0)
+                chain.seek, chain.plan, chain.best, chain.settled = True, Plan(settings.outer_kick), None, False
+            else:
+                self._choose_trajectories()
+        chain.trajectories = Trajectories()
         self._bind()
 
-    def _choose_stages(self) -> None:
-        """Fall back to plain leapfrogs, of one gradient, where a step of two stages is accepted at its largest size.
+    def _choose_trajectories(self) -> None:
+        """The plan, or the step size, after a window in which the masses have changed little."""
+        chain = self.chain
+        if self.may_settle:
+            chain.plan = self._next_plan()
+        if not chain.plan.length:  # a search by single leapfrogs would only add noise
+            chain.averaging.restart(self.averaged_step_size, boldness=1.0)
 
-        They pay unless theirs come out shorter than half of it.
+    def _next_plan(self) -> Plan:
+        """The plan of the last window with a better length; or the next to be tried; or the best, if that was another.
+
+        Trajectories that turn after a few steps, for which masses have to fit, are tried at one length. If nearly all
+        of those are accepted they are tried with plain leapfrogs, at half the gradients.
         """
-        chain, largest = self.chain, self.chain.averaging.largest
-        if chain.outer_kick == TWO_STAGE and not chain.needs_stages and self.averaged_step_size > 0.95 * largest:
-            chain.outer_kick = LEAPFROG
-        elif chain.outer_kick != self.settings.outer_kick and self.averaged_step_size < 0.5 * largest:
-            chain.outer_kick, chain.needs_stages = TWO_STAGE, True
+        chain, plan, window = self.chain, self.chain.plan, self.chain.trajectories
+        if plan.length:
+            length = window.better_length(plan.length)
+            plan = replace(plan, length=length, steps=window.steps(length))
+        if chain.settled:
+            return plan
+        plan = replace(plan, efficiency=window.efficiency(plan.stages))
+        if chain.best is not None and plan.efficiency < chain.best.efficiency:
+            chain.settled = True
+            return chain.best
+        chain.best = plan
+        if plan.length == 0.0 and window.are_short:
+            length = 1.2 * window.quarter()
+            return replace(plan, length=length, steps=window.steps(length))
+        if plan.length > 0.0 and plan.stages == 2 and window.acceptance > 0.97:
+            return replace(plan, outer_kick=LEAPFROG)
+        chain.settled = plan.length > 0.0
+        return plan
 
     def snapshot(self) -> Chain:
         """A copy of what the chain remembers, to be given to ``restore``."""

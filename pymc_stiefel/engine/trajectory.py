@@ -44,6 +44,7 @@ STATISTICS = (
     "reached_max_treedepth",
     "orthogonality_error",
     "reflected",
+    "turn",
 )
 (
     DEPTH,
@@ -58,6 +59,7 @@ STATISTICS = (
     REACHED,
     ORTHOGONALITY,
     REFLECTED,
+    TURN,
 ) = range(len(STATISTICS))
 
 
@@ -251,6 +253,8 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
         outcome = extend(
             density, extra, source, scheme, layout, metric, work, point, signed, depth, energy, start, stats
         )
+        if depth == 0:  # cosine between the velocities before and after one step, in the metric
+            stats[TURN] = dot(trees.v_first[1], trees.r_first[0]) / dot(trees.v_first[0], trees.r_first[0])
         depth += 1
         if outcome == 2:
             stats[DIVERGING] = 1.0
