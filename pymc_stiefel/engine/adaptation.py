@@ -114,10 +114,10 @@ class Trajectories:
     def better_length(self, length: float) -> float:
         """Length that should bring the correlation of successive draws to ``CORRELATION``, by that at ``length``.
 
-        Both are taken for cosines of an angle that grows with the length.
+        Both are taken for cosines of an angle that grows with the length. None exceeds half a period of unit scale.
         """
         change = math.acos(CORRELATION) / _angle(float(self.correlations()[0].mean()))
-        return length * min(max(change, 0.6), 1.6)
+        return min(length * min(max(change, 0.6), 1.6), math.pi)
 
     def steps(self, length: float) -> int:
         """Into how many steps to divide a trajectory of this length: rejections grow quickly with their size."""

@@ -281,8 +281,8 @@ class Sampler:
         if not settings.adapt_metric:
             return
         if self.may_settle:
-            eps = self.last_step_size
-            chain.trajectories.add(chain.state.q, stats[TREE_SIZE], stats[ACCEPT], eps, stats[TURN])
+            size, accept, turn = (float(stats[k]) for k in (TREE_SIZE, ACCEPT, TURN))
+            chain.trajectories.add(chain.state.q, size, accept, self.last_step_size, turn)
         window = window_of(chain.draws)
         if window_of(chain.draws + 1) == window:
             return
