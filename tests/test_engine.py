@@ -344,12 +344,16 @@ def plans(windows):
         sampler.chain.trajectories = Trajectories()
         for draw in np.cumsum(draws, axis=0) if kind == WALK else draws:
             sampler.chain.trajectories.add(draw, size, accept, 1.4, np.cos(1.4))
-        sampler._choose_trajectories()
+        if kind == "end of tuning":
+            sampler._end_trials()
+        else:
+            sampler._choose_trajectories()
         yield sampler.chain.plan.stages, sampler.chain.plan.length > 0
 
 
 def test_one_length_is_tried_where_trajectories_are_short():
-    assert list(plans([(INDEPENDENT, 7, 0.9), (INDEPENDENT, 3, 0.9)])) == [(2, False), (2, True)]
+    long, worse, short = (INDEPENDENT, 7, 0.9), (WALK, 7, 0.9), (WALK, 3, 0.9)
+    assert list(plans([long, worse, short])) == [(2, False), (2, False), (2, True)]
 
 
 def test_plans_that_do_not_pay_are_given_up():
@@ -360,6 +364,14 @@ def test_plans_that_do_not_pay_are_given_up():
     assert list(plans([short, steady, accepted])) == [(2, True)] * 3
     assert list(plans([short, accepted, steady, walk])) == [(2, True), (1, True), (1, True), (1, True)]
     assert list(plans([short, accepted, walk, accepted])) == [(2, True), (1, True), (2, True), (2, True)]
+
+
+def test_plans_on_trial_at_the_end_of_tuning_are_dropped():
+    short, accepted, end = (INDEPENDENT, 3, 0.9), (INDEPENDENT, 1, 1.0), ("end of tuning", 1, 1.0)
+    assert list(plans([end])) == [(2, False)]
+    assert list(plans([short, end])) == [(2, True), (2, False)]
+    assert list(plans([short, accepted, end])) == [(2, True), (1, True), (2, True)]
+    assert list(plans([short, accepted, accepted, end])) == [(2, True), (1, True), (1, True), (1, True)]
 
 
 def test_autocorrelations_of_a_window():
@@ -376,7 +388,7 @@ def test_autocorrelations_of_a_window():
     np.testing.assert_allclose(window.efficiency(2), (1 - slow) / (1 + slow) / 7)
     np.testing.assert_allclose(window.quarter(), np.pi / 2)
     np.testing.assert_allclose(window.better_length(2.0), 2.0 * np.arccos(-0.25) / np.arccos(-0.6), rtol=0.02)
-    assert (window.steps(0.6), window.steps(2.0)) == (1, 3)
+    assert (window.steps(0.6, 0.8), window.steps(2.0, 0.8), window.steps(2.0, 0.99)) == (1, 3, 7)
 
 
 def test_windows():

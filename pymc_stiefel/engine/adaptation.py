@@ -119,11 +119,13 @@ class Trajectories:
         change = math.acos(CORRELATION) / _angle(float(self.correlations()[0].mean()))
         return min(length * min(max(change, 0.6), 1.6), math.pi)
 
-    def steps(self, length: float) -> int:
-        """Into how many steps to divide a trajectory of this length: rejections grow quickly with their size."""
-        count = len(self.draws)
-        rejected = max(1.0 - self.acceptance, 0.0)
-        return max(1, math.ceil(length / (self.eps / count) * (rejected / 0.15) ** 0.25))
+    def steps(self, length: float, target: float) -> int:
+        """Into how many steps to divide a trajectory of this length, for a little more acceptance than ``target``.
+
+        Rejections are taken to grow as the fourth power of the step size.
+        """
+        rejected, allowed = max(1.0 - self.acceptance, 0.0), 0.75 * (1.0 - target)
+        return max(1, math.ceil(length / (self.eps / len(self.draws)) * (rejected / allowed) ** 0.25))
 
 
 def _angle(cosine: float) -> float:

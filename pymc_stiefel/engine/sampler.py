@@ -199,6 +199,8 @@ class Sampler:
         if not stayed:
             chain.state.q[:] = q
         fresh = not (keep_gradient and stayed)
+        if not (chain.tune or chain.settled):
+            self._end_trials()
         if not chain.started:
             self._start()
             fresh = False
@@ -316,21 +318,27 @@ class Sampler:
         chain, plan, window = self.chain, self.chain.plan, self.chain.trajectories
         if plan.length:
             length = window.better_length(plan.length)
-            plan = replace(plan, length=length, steps=window.steps(length))
+            plan = replace(plan, length=length, steps=window.steps(length, self.settings.target_accept))
         if chain.settled:
             return plan
         plan = replace(plan, efficiency=window.efficiency(plan.stages))
-        if chain.best is not None and plan.efficiency < chain.best.efficiency:
+        if plan.length and chain.best and plan.efficiency < chain.best.efficiency:
             chain.settled = True
             return chain.best
         chain.best = plan
-        if plan.length == 0.0 and window.are_short:
+        if not plan.length and window.are_short:
             length = 1.2 * window.quarter()
-            return replace(plan, length=length, steps=window.steps(length))
-        if plan.length > 0.0 and plan.stages == 2 and window.acceptance > 0.97:
+            return replace(plan, length=length, steps=window.steps(length, self.settings.target_accept))
+        if plan.length and plan.stages == 2 and window.acceptance > 0.97:
             return replace(plan, outer_kick=LEAPFROG)
         chain.settled = plan.length > 0.0
         return plan
+
+    def _end_trials(self) -> None:
+        """A plan still on trial when tuning ends has not shown what it is worth."""
+        chain = self.chain
+        chain.plan, chain.settled = chain.best or chain.plan, True
+        self._bind()
 
     def snapshot(self) -> Chain:
         """A copy of what the chain remembers, to be given to ``restore``."""
