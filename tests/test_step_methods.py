@@ -175,6 +175,17 @@ def test_fixed_length(model):
         np.testing.assert_allclose(idata["sample_stats"]["step_size"], 0.1)
 
 
+def test_smallest_manifolds():
+    """O(1) is two points, between which only reflections lead; long enough for tuning to try a fixed length."""
+    with pm.Model():
+        pst.StiefelUniform("sign", n=1, p=1)
+        idata = pm.sample(400, tune=300, chains=1, random_seed=1, **QUIET)
+    draws = idata["posterior"]["sign"].values.ravel()
+    assert set(draws) == {-1.0, 1.0}
+    assert abs(draws.mean()) < 0.3
+    assert not idata["sample_stats"]["diverging"].any()
+
+
 def test_orthogonal_group_and_rotations():
     with pm.Model() as both:
         pst.StiefelUniform("Q", n=3, p=3)

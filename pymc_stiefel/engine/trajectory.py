@@ -30,7 +30,8 @@ from pymc_stiefel.engine.integrator import evaluate, step
 
 MAX_ENERGY_ERROR = 1000.0
 
-# What a trajectory reports, by place in the vector of statistics.
+# What a trajectory reports, by place in the vector of statistics; "turn" is the cosine of the angle, in the metric, by
+# which the first step of a no-U-turn trajectory turns the velocity.
 STATISTICS = (
     "depth",
     "tree_size",
@@ -253,8 +254,10 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
         outcome = extend(
             density, extra, source, scheme, layout, metric, work, point, signed, depth, energy, start, stats
         )
-        if depth == 0:  # cosine between the velocities before and after one step, in the metric
-            stats[TURN] = dot(trees.v_first[1], trees.r_first[0]) / dot(trees.v_first[0], trees.r_first[0])
+        if depth == 0 and outcome == 0:
+            speed = dot(trees.v_first[0], trees.r_first[0])
+            if speed > 0.0:  # it is 0 on O(1), where nothing moves
+                stats[TURN] = dot(trees.v_first[1], trees.r_first[0]) / speed
         depth += 1
         if outcome == 2:
             stats[DIVERGING] = 1.0
