@@ -143,8 +143,8 @@ def table(judged: list[dict], chains: list[dict], burn: int, mnist: bool) -> lis
     for name in judged[0]:
         values = np.array([run[name][-1] if "ensemble" in name else run[name].mean() for run in judged])
         scale, unit = (1, "") if "log" in name else (100, " %")
-        spread = f" +- {scale * values.std(ddof=1):.2f}" if len(values) > 1 else ""
         digits = 2 if unit else 4
+        spread = f" +- {scale * values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
         ours = f"{scale * values.mean():.{digits}f}{spread}{unit}"
         rows.append(row(name.replace("_", " "), ours, paper.get(name, "")))
     temperature = np.mean([chain["temperature"][burn:].mean() for chain in chains])
@@ -157,14 +157,15 @@ def table(judged: list[dict], chains: list[dict], burn: int, mnist: bool) -> lis
 def picture(judged: list[dict]) -> Figure:
     """Scores of ensembles as networks are added, beside those of the optimum and of single draws."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, name in zip(figure.subplots(1, 2), ("accuracy", "log_score"), strict=True):
+    panels = figure.subplots(1, 2)
+    for axes, name in zip(panels, ("accuracy", "log_score"), strict=True):
         for k, run in enumerate(judged):
             count = np.arange(1, len(run[f"{name}, ensemble"]) + 1)
             axes.plot(count, run[f"{name}, ensemble"], color="C0", label="ensemble" if k == 0 else None)
             axes.plot(count, run[f"{name}, one draw"], ".", color="C1", label="one draw" if k == 0 else None)
             axes.axhline(run[f"{name}, optimum"][0], color="grey", ls="--", label="optimum" if k == 0 else None)
         axes.set(xlabel="networks", ylabel=f"{name.replace('_', ' ')} on the test set")
-        axes.legend()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return figure
 
 

@@ -98,25 +98,27 @@ def test_product_with_very_different_scales(sampler, trajectory, book, full):
 
 @each_sampler
 def test_draws_after_tuning_are_from_the_frozen_kernel(sampler):
-    """Step size and masses stay as tuning left them, and a new sampler given them makes the same draws."""
+    """Masses and trajectories stay as tuning left them, and a new sampler given them makes the same draws."""
     layout = make_layout([(N, P)], 3)
     start = np.concatenate([np.eye(N, P).T.ravel(), SCALES])
     settings = SAMPLERS[sampler] | {"adapt_metric": True}
     run = chain(layout, product_density.address, start, 0, np.random.default_rng(5), tune=300, **settings)
     tuned = run.sampler
     tuned.chain.tune = False
-    metric, step_size = copy.deepcopy(tuned.chain.metric), tuned.step_size
+    tuned.draw(None)  # takes the best of the plans that were on trial
+    metric, step_size, plan = copy.deepcopy(tuned.chain.metric), tuned.step_size, tuned.chain.plan
     state, q = copy.deepcopy(tuned.rng.bit_generator.state), tuned.chain.state.q.copy()
     kept = np.array([tuned.draw(tuned.chain.state.q).copy() for _ in range(1000)])
     for before, after in zip(metric, tuned.chain.metric, strict=True):
         np.testing.assert_array_equal(before, after)
     assert tuned.step_size == step_size
+    assert tuned.chain.plan == plan
 
     rng = np.random.default_rng(0)
     frozen = {"step_size": step_size, "adapt_step_size": False, "adapt_metric": False}
     other = Sampler(layout, product_density.address, Settings(**(settings | frozen)), rng)
     other.chain.tune = False
-    other.chain.metric = metric
+    other.chain.metric, other.chain.plan, other.chain.settled = metric, plan, True
     other.restore(other.chain)  # a sampler looks at its masses when it is given a chain
     other.draw(q)  # the first draw of a sampler takes random numbers of its own
     rng.bit_generator.state = state
