@@ -345,33 +345,37 @@ def plans(windows):
         for draw in np.cumsum(draws, axis=0) if kind == WALK else draws:
             sampler.chain.trajectories.add(draw, size, accept, 1.4, np.cos(1.4))
         if kind == "end of tuning":
-            sampler._end_trials()
+            sampler._end_trial()
         else:
             sampler._choose_trajectories()
         yield sampler.chain.plan.stages, sampler.chain.plan.length > 0
 
 
+SHORT, STEADY, ACCEPTED, LOST = (INDEPENDENT, 3, 0.9), (INDEPENDENT, 1, 0.9), (INDEPENDENT, 1, 1.0), (WALK, 1, 0.9)
+TURNS, ONE_LENGTH, LEAPFROGS = (2, False), (2, True), (1, True)
+
+
 def test_one_length_is_tried_where_trajectories_are_short():
-    long, worse, short = (INDEPENDENT, 7, 0.9), (WALK, 7, 0.9), (WALK, 3, 0.9)
-    assert list(plans([long, worse, short])) == [(2, False), (2, False), (2, True)]
+    assert list(plans([(INDEPENDENT, 7, 0.9), (WALK, 7, 0.9), (WALK, 3, 0.9)])) == [TURNS, TURNS, ONE_LENGTH]
 
 
 def test_plans_that_do_not_pay_are_given_up():
-    """The U-turn comes back and stays after a walk; two stages come back where leapfrogs lead to one."""
-    short, steady, walk = (INDEPENDENT, 3, 0.9), (INDEPENDENT, 1, 0.9), (WALK, 1, 0.9)
-    assert list(plans([short, walk, short, short])) == [(2, True), (2, False), (2, False), (2, False)]
-    accepted = (INDEPENDENT, 1, 1.0)
-    assert list(plans([short, steady, accepted])) == [(2, True)] * 3
-    assert list(plans([short, accepted, steady, walk])) == [(2, True), (1, True), (1, True), (1, True)]
-    assert list(plans([short, accepted, walk, accepted])) == [(2, True), (1, True), (2, True), (2, True)]
+    """U-turns come back, for good, where one length leads to a walk; two stages, where leapfrogs do or are rejected."""
+    assert list(plans([SHORT, STEADY, STEADY])) == [ONE_LENGTH] * 3
+    assert list(plans([SHORT, LOST, SHORT])) == [ONE_LENGTH, TURNS, TURNS]
+    assert list(plans([SHORT, STEADY, LOST, SHORT])) == [ONE_LENGTH, ONE_LENGTH, TURNS, TURNS]
+    assert list(plans([SHORT, ACCEPTED, STEADY, STEADY])) == [ONE_LENGTH, LEAPFROGS, LEAPFROGS, LEAPFROGS]
+    rejected = (INDEPENDENT, 1, 0.5)
+    for bad in (LOST, rejected):
+        assert list(plans([SHORT, ACCEPTED, bad, ACCEPTED])) == [ONE_LENGTH, LEAPFROGS, ONE_LENGTH, ONE_LENGTH]
 
 
 def test_plans_on_trial_at_the_end_of_tuning_are_dropped():
-    short, accepted, end = (INDEPENDENT, 3, 0.9), (INDEPENDENT, 1, 1.0), ("end of tuning", 1, 1.0)
-    assert list(plans([end])) == [(2, False)]
-    assert list(plans([short, end])) == [(2, True), (2, False)]
-    assert list(plans([short, accepted, end])) == [(2, True), (1, True), (2, True)]
-    assert list(plans([short, accepted, accepted, end])) == [(2, True), (1, True), (1, True), (1, True)]
+    end = ("end of tuning", 1, 1.0)
+    assert list(plans([end])) == [TURNS]
+    assert list(plans([SHORT, end])) == [ONE_LENGTH, TURNS]
+    assert list(plans([SHORT, ACCEPTED, end])) == [ONE_LENGTH, LEAPFROGS, ONE_LENGTH]
+    assert list(plans([SHORT, ACCEPTED, STEADY, end])) == [ONE_LENGTH, LEAPFROGS, LEAPFROGS, LEAPFROGS]
 
 
 def test_autocorrelations_of_a_window():

@@ -32,6 +32,9 @@ from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, TREE_
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
+ENOUGH_DRAWS = 50
+"""Draws of a window without which trajectories are not compared."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -86,8 +89,9 @@ class Chain:
     seek: bool = False  # masses are new: look for a step size before the next draw
     trajectories: Trajectories = field(default_factory=Trajectories)  # of the window
     plan: Plan = field(default_factory=Plan)
-    best: Plan | None = None  # of those tried so far
-    settled: bool = False  # no other plan will be tried
+    fallback: Plan | None = None  # what to return to if the present plan, on trial, does not pay
+    turning: float = 0.0  # efficiency of trajectories that end at a U-turn
+    settled: bool = False  # nothing more will be tried
 
 
 class Sampler:
@@ -199,8 +203,8 @@ class Sampler:
         if not stayed:
             chain.state.q[:] = q
         fresh = not (keep_gradient and stayed)
-        if not (chain.tune or chain.settled):
-            self._end_trials()
+        if chain.fallback and not chain.tune:
+            self._end_trial()
         if not chain.started:
             self._start()
             fresh = False
@@ -295,7 +299,8 @@ class Sampler:
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         if settings.adapt_step_size:
             if chain.draws < EARLY_DRAWS or chain.kinds != kinds:
-                chain.seek, chain.plan, chain.best, chain.settled = True, Plan(settings.outer_kick), None, False
+                chain.seek, chain.plan = True, Plan(settings.outer_kick)
+                chain.fallback, chain.settled = None, False
             else:
                 self._choose_trajectories()
         chain.trajectories = Trajectories()
@@ -310,34 +315,37 @@ class Sampler:
             chain.averaging.restart(self.averaged_step_size, boldness=1.0)
 
     def _next_plan(self) -> Plan:
-        """The plan of the last window with a better length; or the next to be tried; or the best, if that was another.
+        """The plan of the last window with a better length, or one to be tried, or the one before if this does not pay.
 
         Trajectories that turn after a few steps, for which masses have to fit, are tried at one length. If nearly all
-        of those are accepted they are tried with plain leapfrogs, at half the gradients.
+        of those are accepted they are tried with plain leapfrogs, at half the gradients. In every window one length has
+        to be clearly more efficient than U-turns were; if not, these come back for good.
         """
-        chain, plan, window = self.chain, self.chain.plan, self.chain.trajectories
-        if plan.length:
-            length = window.better_length(plan.length)
-            plan = replace(plan, length=length, steps=window.steps(length, self.settings.target_accept))
-        if chain.settled:
-            return plan
-        plan = replace(plan, efficiency=window.efficiency(plan.stages))
-        if plan.length and chain.best and plan.efficiency < chain.best.efficiency:
+        chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
+        efficiency = window.efficiency(plan.stages)
+        if not plan.length:
+            if chain.settled or not window.are_short or len(window.draws) < ENOUGH_DRAWS:
+                return plan
+            chain.fallback, chain.turning, length = plan, efficiency, 1.2 * window.quarter()
+            return replace(plan, length=length, steps=window.steps(length, target))
+        before, chain.fallback = chain.fallback, None
+        if before and before.length and (efficiency < before.efficiency or window.acceptance < target):
             chain.settled = True
-            return chain.best
-        chain.best = plan
-        if not plan.length and window.are_short:
-            length = 1.2 * window.quarter()
-            return replace(plan, length=length, steps=window.steps(length, self.settings.target_accept))
-        if plan.length and plan.stages == 2 and window.acceptance > 0.97:
-            return replace(plan, outer_kick=LEAPFROG)
-        chain.settled = plan.length > 0.0
-        return plan
+            return before
+        if efficiency < 1.25 * chain.turning:
+            chain.settled = True
+            return Plan(self.settings.outer_kick)
+        length = window.better_length(plan.length)
+        plan = replace(plan, length=length, steps=window.steps(length, target), efficiency=efficiency)
+        if plan.stages == 1 or chain.settled or window.acceptance < 0.97:
+            return plan
+        chain.fallback = plan
+        return replace(plan, outer_kick=LEAPFROG)
 
-    def _end_trials(self) -> None:
+    def _end_trial(self) -> None:
         """A plan still on trial when tuning ends has not shown what it is worth."""
         chain = self.chain
-        chain.plan, chain.settled = chain.best or chain.plan, True
+        chain.plan, chain.fallback = chain.fallback or chain.plan, None
         self._bind()
 
     def snapshot(self) -> Chain:
