@@ -227,11 +227,11 @@ class StiefelNUTS(_ManifoldHMC):
 
     The step that ``pm.sample()`` picks for models with orthonormal variables. Every step evaluates the gradient twice,
     and is more than twice as long as a leapfrog of the same acceptance. Tuning drops what does not pay. A matrix of
-    many columns, or on which the density is nearly flat, drifts by the Cayley map with one mass for all. Where
-    trajectories turn back after three steps or so, tuning tries others of one fixed length, about a quarter of a
-    period, and plain leapfrogs, and keeps them if successive draws have less in common for what they cost. Options
-    reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.95)`` or
-    ``pm.sample(nuts={"max_treedepth": 12})``.
+    many columns, or on which the density is nearly flat, drifts by the Cayley map with one mass for all. Where all
+    variables are orthonormal and trajectories turn back after three steps or so, tuning tries others of one fixed
+    length, about a quarter of a period, and plain leapfrogs, and keeps them if successive draws have less in common
+    for what they cost. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
+    ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
     ----------

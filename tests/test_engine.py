@@ -378,6 +378,12 @@ def test_plans_on_trial_at_the_end_of_tuning_are_dropped():
     assert list(plans([SHORT, ACCEPTED, STEADY, end])) == [ONE_LENGTH, LEAPFROGS, LEAPFROGS, LEAPFROGS]
 
 
+@pytest.mark.parametrize("others,settles", [(0, True), (1, False)])
+def test_one_length_is_for_matrices_alone(others, settles):
+    settings = Settings(drift="automatic", settle_length=True)
+    assert Sampler(make_layout([(5, 2)], others), 0, settings, np.random.default_rng(0)).may_settle == settles
+
+
 def test_autocorrelations_of_a_window():
     """Of an autoregression, whose squares have the square of its correlation; and what is made of them."""
     x, rng = np.zeros((4000, 50)), np.random.default_rng(2)

@@ -140,7 +140,8 @@ class Sampler:
 
     @property
     def may_settle(self) -> bool:
-        return self.settings.settle_length and self.is_dynamic
+        """Only where all is matrices: with other variables, scales of their columns say, their periods change."""
+        return self.settings.settle_length and self.is_dynamic and self.layout.size == self.layout.stiefel
 
     @property
     def rng(self) -> np.random.Generator:
