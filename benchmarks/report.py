@@ -34,7 +34,7 @@ expansions. The polar factor has the derivative of this package in all samplers,
 and gradient of StiefelNUTS: both make the peers faster.
 """
 EARLIER = """
-† From an earlier run. Between two runs the machine may be slower or faster, so these rows are no measure to the percent.
+† From an earlier run. Between two runs the machine may be slower or faster: these rows are no measure to the percent.
 """
 SCALING = """
 Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
