@@ -35,6 +35,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
 from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
+from pymc_stiefel._products import numba_mode
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.engine.blocks import Layout, make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at
@@ -171,7 +172,7 @@ class ModelDensity:
         inputs, outputs, givens = self._graph
         try:
             with pytensor.config.change_flags(**STRICT):
-                self._function = compile(inputs, outputs, givens=givens, mode="NUMBA", **self._compile_kwargs)
+                self._function = compile(inputs, outputs, givens=givens, mode=numba_mode(), **self._compile_kwargs)
             self._function.trust_input = True
             self._link()
         except Exception as error:  # whatever numba raises, the default backend decides
