@@ -17,20 +17,22 @@ from benchmarks.constrained import Mici
 from benchmarks.problems import Problem
 from benchmarks.runs import CHAINS, Run
 
+COUNTS = ("gradients", "tree_size", "n_steps")
+"""Where a step may say how many gradients a draw took: ours, PyMC's NUTS, PyMC's HMC."""
+
 
 class Clock:
     """Callback of ``pm.sample`` that notes when each chain ends its tuning and its draws, and counts gradients."""
 
-    def __init__(self, step) -> None:
-        self.step = step if isinstance(step, pst.StiefelNUTS) else None  # its steps have one gradient or two
+    def __init__(self) -> None:
         self.tuned: dict[int, float] = {}
         self.drawn: dict[int, float] = {}
         self.gradients = {True: 0, False: 0}  # by whether the chain is tuning
 
     def __call__(self, trace, draw) -> None:
         (self.tuned if draw.tuning else self.drawn)[draw.chain] = time.perf_counter()
-        each = self.step.chain.plan.stages if self.step else 1
-        self.gradients[draw.tuning] += each * int(draw.stats[0].get("tree_size", 0) or draw.stats[0]["n_steps"])
+        stats = draw.stats[0]
+        self.gradients[draw.tuning] += int(next(stats[name] for name in COUNTS if name in stats))
 
     @property
     def sampling(self) -> float:
@@ -52,7 +54,7 @@ class PyMC:
         with self.model:
             if not self.options:  # a step starts every chain anew, so it serves all seeds
                 self.options = {"step": self.make_step()} if self.make_step else self._nuts_options()
-            clock = Clock(self.options.get("step"))
+            clock = Clock()
             idata = pm.sample(
                 self.size,
                 tune=self.size,

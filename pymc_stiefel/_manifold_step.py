@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,32 @@ from pymc_stiefel.density import ModelDensity, manifold_block
 SMALL = 20_000
 
 
+@dataclass
+class Ahead:
+    """Draws made in one go, of which the first ``place`` have been handed out."""
+
+    states: np.ndarray
+    rows: list[list[float]]  # what the sampler reports
+    start: float
+    seconds: float  # of each
+    processor_seconds: float
+    place: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.place == len(self.rows)
+
+    @property
+    def last(self) -> np.ndarray:
+        """The state handed out last."""
+        return self.states[self.place - 1]
+
+
 class ManifoldStep(ArrayStepShared):
     """A step whose draws are made by a sampler of the engine.
 
-    A subclass sets ``_density`` and ``_model``, makes ``_sampler`` and turns what that reports into statistics.
+    A subclass sets ``_density`` and ``_model``, makes ``_sampler`` and turns what that reports into statistics. It may
+    make several draws in one go, where nothing can come between them.
     """
 
     default_blocked = True
@@ -32,13 +55,19 @@ class ManifoldStep(ArrayStepShared):
     _model: pm.Model
     _sampler: Any
     _here: dict[str, np.ndarray] | None = None  # the point of the last draw, while the chain is there
+    ahead: Ahead | None = None
 
     def _make_sampler(self) -> None:
         """Set ``_sampler`` from the settings and the compiled density."""
         raise NotImplementedError
 
-    def _statistics(self) -> dict[str, Any]:
-        """Statistics of the last draw."""
+    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[list[float]]]:
+        """At least one draw from ``flat``, or from where the chain is: states, and what the sampler reports of each."""
+        state = self._sampler.draw(flat, keep_gradient=not (self.shared or changed))
+        return state[None], [self._sampler.stats.tolist()]
+
+    def _statistics(self, row: list[float]) -> dict[str, Any]:
+        """Statistics of a draw, from what the sampler reports of it."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ state
@@ -63,7 +92,7 @@ class ManifoldStep(ArrayStepShared):
     def reset_tuning(self) -> None:
         tune = self.tune
         self._sampler.reset()
-        self._here = None
+        self._here = self.ahead = None
         self.tune = tune
 
     def set_rng(self, rng) -> None:
@@ -93,7 +122,6 @@ class ManifoldStep(ArrayStepShared):
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """One draw from ``point``."""
-        perf_start, process_start = time.perf_counter(), time.process_time()
         sampler, density = self._sampler, self._density
         for name, shared in self.shared.items():
             shared.set_value(point[name], borrow=True)
@@ -101,18 +129,36 @@ class ManifoldStep(ArrayStepShared):
             sampler.rng = self.rng
         changed = density.refresh()
         sampler.extra = density.extra
+        ahead = self.ahead
+        if ahead is None or ahead.is_over or changed or not self._is_here(point):
+            ahead = self.ahead = self._make_draws(point, changed)
+        place, ahead.place = ahead.place, ahead.place + 1
+        stats = self._statistics(ahead.rows[place])
+        stats["perf_counter_diff"], stats["process_time_diff"] = ahead.seconds, ahead.processor_seconds
+        stats["perf_counter_start"] = ahead.start + place * ahead.seconds
+        self._here = point | density.unpack(ahead.states, place)
+        return self._here, [stats]
+
+    def _is_here(self, point: dict[str, np.ndarray]) -> bool:
+        """Whether ``point`` is the last draw handed out, be it under another name."""
+        if point is self._here:
+            return True
+        ahead = self.ahead
+        return bool(ahead and ahead.place and self._density.pack(point).tobytes() == ahead.last.tobytes())
+
+    def _make_draws(self, point: dict[str, np.ndarray], changed: bool) -> Ahead:
+        start, processor_start = time.perf_counter(), time.process_time()
         flat = None
         if point is not self._here:
-            flat = density.pack(point)
+            flat = self._density.pack(point)
             if not self.chain.started:
                 flat = self._checked_start(flat, point)
-        moved = sampler.draw(flat, keep_gradient=not (self.shared or changed))
-        stats = self._statistics()
-        stats["perf_counter_diff"] = time.perf_counter() - perf_start
-        stats["process_time_diff"] = time.process_time() - process_start
-        stats["perf_counter_start"] = perf_start
-        self._here = point | density.unpack(moved)
-        return self._here, [stats]
+        elif self.ahead and not self.ahead.is_over:  # the data have changed: what was drawn beforehand is void
+            flat = self.ahead.last.copy()
+        states, rows = self._draws(flat, changed)
+        each = 1.0 / len(rows)
+        seconds, processor = time.perf_counter() - start, time.process_time() - processor_start
+        return Ahead(states, rows, start, seconds * each, processor * each)
 
     def astep(self, q0):
         """Not used: a state is packed in the order of the engine, not in PyMC's."""

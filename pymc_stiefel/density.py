@@ -95,9 +95,11 @@ class _Slot:
         return (array if self.stored is None else array.swapaxes(-1, -2)).ravel().astype("float64")
 
     def view(self, flat: np.ndarray) -> np.ndarray:
-        """The place of the variable, in the variable's own shape."""
-        part = flat[self.start : self.start + self.size]
-        return part.reshape(self.shape) if self.stored is None else part.reshape(self.stored).swapaxes(-1, -2)
+        """The place of the variable, in the variable's own shape, in one flat vector or in each of several."""
+        part, several = flat[..., self.start : self.start + self.size], flat.shape[:-1]
+        if self.stored is None:
+            return part.reshape((*several, *self.shape))
+        return part.reshape((*several, *self.stored)).swapaxes(-1, -2)
 
 
 class ModelDensity:
@@ -253,14 +255,14 @@ class ModelDensity:
             slot.view(flat)[...] = np.reshape(point[name], slot.shape)
         return flat
 
-    def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """The point of a flat vector, copied."""
-        if flat is not self._viewed:  # the state of a chain stays where it is: its views are made once
-            self._viewed = flat
+    def unpack(self, states: np.ndarray, row: int = 0) -> dict[str, np.ndarray]:
+        """The point of one of several flat vectors, copied."""
+        if states is not self._viewed:  # they stay where they are for many draws: their views are made once
+            self._viewed = states
             self._views = [
-                (name, slot.view(flat), np.dtype(slot.value.dtype)) for name, slot in self._by_name.items()
+                (name, slot.view(states), np.dtype(slot.value.dtype)) for name, slot in self._by_name.items()
             ]
-        return {name: view.astype(dtype, order="C") for name, view, dtype in self._views}
+        return {name: np.array(view[row], dtype, order="C") for name, view, dtype in self._views}
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
         """Replace matrices that are not orthonormal by the nearest that are, in place."""

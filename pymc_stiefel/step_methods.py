@@ -18,14 +18,16 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel._manifold_step import ManifoldStep, check_values
+from pymc_stiefel._manifold_step import Ahead, ManifoldStep, check_values
 from pymc_stiefel.density import ModelDensity, manifold_block
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
-from pymc_stiefel.engine.trajectory import STATISTICS
 
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
+
+MOST_AHEAD, PATIENCE = 32, 5e-4
+"""Draws to make in one go at most, and seconds they may take: calls from Python are long, beside a short trajectory."""
 
 
 @dataclass_state
@@ -33,6 +35,7 @@ class ManifoldHMCState(StepMethodState):
     """What a chain carries from draw to draw, besides its random numbers."""
 
     chain: Chain
+    ahead: Ahead | None
     divergences: int
     iter_count: int
     settings: Settings = field(metadata={"frozen": True})
@@ -49,6 +52,7 @@ class _ManifoldHMC(ManifoldStep):
 
     stats_dtypes_shapes: ClassVar = {
         **NUTS.stats_dtypes_shapes,
+        "gradients": (np.int64, []),
         "orthogonality_error": (np.float64, []),
         "reflected": (bool, []),
     }
@@ -102,19 +106,29 @@ class _ManifoldHMC(ManifoldStep):
         density = self._density
         self._sampler = Sampler(density.layout, density.address, self.settings, self.rng, density.extra)
 
-    def _statistics(self) -> dict[str, Any]:
-        sampler, tune = self._sampler, self.tune
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        super().setup_chain(rng, tune, draws)
+        self._sampler.tuning = tune
+
+    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[list[float]]]:
+        sampler, count = self._sampler, 1
+        if self.ahead and not (self.shared or changed):
+            count = max(1, min(MOST_AHEAD, sampler.plan_holds, int(PATIENCE / self.ahead.seconds)))
+        states = sampler.draws(count, flat, keep_gradient=not (self.shared or changed))
+        return states, sampler.statistics.tolist()
+
+    def _statistics(self, row: list[float]) -> dict[str, Any]:
+        tune = self.tune
         # in the order of STATISTICS: a draw is short enough for a look-up by name to count
-        (depth, size, accept, diverging, energy, error, max_error, logp, index, reached, off, reflected, _) = (
-            sampler.stats.tolist()
-        )
+        depth, size, accept, diverging, energy, error, max_error, logp, *others = row
+        index, reached, off, reflected, _, eps, gradients = others
         self.divergences += bool(diverging) and not tune
         self.iter_count += 1
         return {
             "depth": int(depth),
-            "step_size": sampler.last_step_size,
+            "step_size": eps,
             "mean_tree_accept": accept,
-            "step_size_bar": sampler.averaged_step_size,
+            "step_size_bar": self._sampler.averaged_step_size,
             "tree_size": size,
             "diverging": bool(diverging),
             "divergences": self.divergences,
@@ -126,14 +140,14 @@ class _ManifoldHMC(ManifoldStep):
             "smallest_eigval": np.nan,
             "index_in_trajectory": int(index),
             "reached_max_treedepth": bool(reached) and not tune,
-            "warning": self._divergence_warning(tune) if diverging else None,
+            "warning": self._divergence_warning(tune, max_error) if diverging else None,
+            "gradients": int(gradients),
             "orthogonality_error": off,
             "reflected": bool(reflected),
         }
 
-    def _divergence_warning(self, tune: bool) -> SamplerWarning:
+    def _divergence_warning(self, tune: bool, error: float) -> SamplerWarning:
         kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE
-        error = self._sampler.stats[STATISTICS.index("max_energy_error")]
         return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", self.iter_count)
 
     _progressbar_config = staticmethod(NUTS._progressbar_config)

@@ -217,8 +217,8 @@ class OrthogonalSGHMC(ManifoldStep):
             density.layout, density.address, self.settings, self._metric, self.rng, density.extra, density.batches
         )
 
-    def _statistics(self) -> dict[str, Any]:
-        raw = dict(zip(STATISTICS, self._sampler.stats.tolist(), strict=True))
+    def _statistics(self, row: list[float]) -> dict[str, Any]:
+        raw = dict(zip(STATISTICS, row, strict=True))
         diverging = self.chain.stopped
         warning = self._warning(raw)
         self.divergences += diverging and not self.tune

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import i0
 
 from pymc_stiefel import geometry as geo
-from pymc_stiefel.engine.adaptation import WINDOWS, Trajectories, _geometric_mean, window_of
+from pymc_stiefel.engine.adaptation import WINDOWS, Trajectories, _geometric_mean, window_left, window_of
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
@@ -342,8 +342,8 @@ def plans(windows):
     for kind, size, accept in windows:
         draws = rng.standard_normal((200, 10))
         sampler.chain.trajectories = Trajectories()
-        for draw in np.cumsum(draws, axis=0) if kind == WALK else draws:
-            sampler.chain.trajectories.add(draw, size, accept, 1.4, np.cos(1.4))
+        for block in np.split(np.cumsum(draws, axis=0) if kind == WALK else draws, 20):
+            sampler.chain.trajectories.add(block, *(10 * value for value in (size, accept, 1.4, np.cos(1.4))))
         if kind == "end of tuning":
             sampler._end_trial()
         else:
@@ -390,11 +390,11 @@ def test_autocorrelations_of_a_window():
     for k in range(1, len(x)):
         x[k] = -0.6 * x[k - 1] + 0.8 * rng.standard_normal(50)
     window = Trajectories()
-    for draw in x:
-        window.add(draw, 3.0, 0.85, 0.7, np.cos(0.7))
-    coordinates, squares = window.correlations()
+    for block in x[:1], x[1:]:
+        window.add(block, *(len(block) * value for value in (3.0, 0.85, 0.7, np.cos(0.7))))
+    coordinates, squares = window.correlations
     np.testing.assert_allclose([coordinates.mean(), squares.mean()], [-0.6, 0.36], atol=0.01)
-    slow = np.quantile([coordinates, squares], 0.9)
+    slow = np.quantile([coordinates, squares], 0.9, method="lower")
     np.testing.assert_allclose(window.efficiency(2), (1 - slow) / (1 + slow) / 7)
     np.testing.assert_allclose(window.quarter(), np.pi / 2)
     np.testing.assert_allclose(window.better_length(2.0), 2.0 * np.arccos(-0.25) / np.arccos(-0.6), rtol=0.02)
@@ -404,6 +404,22 @@ def test_autocorrelations_of_a_window():
 def test_windows():
     assert window_of(0) == 0
     assert all(window_of(last - 1) != window_of(last) for last in WINDOWS[:-1])
+    assert [window_left(draw) for draw in (0, 9, 10, 15)] == [10, 1, 10, 5]
+
+
+@each_drift
+def test_many_draws_in_one_go_are_those_of_single_calls(kind):
+    *_, density = kernels.problem(6, 3, np.random.default_rng(0))
+    layout, start, chains = make_layout([(6, 3)], 0), np.eye(6, 3).T.ravel(), []
+    for _ in range(2):
+        _, _, sampler = kernels.run_chain(density, layout, start, 10, np.random.default_rng(2), tune=100, drift=kind)
+        chains.append(sampler)
+    assert chains[0].plan_holds > 1000
+    single = [(chains[0].draw(None).copy(), chains[0].stats.copy()) for _ in range(20)]
+    states = np.concatenate([chains[1].draws(count).copy() for count in (1, 7, 12)])
+    np.testing.assert_array_equal(states, [q for q, _ in single])
+    np.testing.assert_array_equal(chains[1].statistics, [stats for _, stats in single[8:]])
+    np.testing.assert_array_equal(states[-1], chains[1].chain.state.q)
 
 
 @each_drift

@@ -13,6 +13,7 @@ from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
 from pymc_stiefel import density as density_module
+from pymc_stiefel import step_methods
 from tests.models import ppca, ppca_data
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
@@ -98,9 +99,10 @@ def test_options_reach_the_step(model):
 
 
 def test_other_samplers_stay_usable(model):
-    assert "orthogonality_error" not in draw(model, draws=5, tune=5, step=pm.NUTS(model=model), nuts_sampler="pymc")[
-        "sample_stats"
-    ]
+    assert (
+        "orthogonality_error"
+        not in draw(model, draws=5, tune=5, step=pm.NUTS(model=model), nuts_sampler="pymc")["sample_stats"]
+    )
     pytest.importorskip("nutpie")
     idata = draw(model, draws=20, tune=60, nuts_sampler="nutpie")
     assert np.all(pst.orthogonality_error(idata, "U") < 1e-10)
@@ -316,6 +318,70 @@ def test_state_saves_and_restores(model):
     step.sampling_state = saved
     again = [step.step(point)[0]["U_polar__"]]
     np.testing.assert_array_equal(first, again)
+
+
+@pytest.fixture
+def bingham():
+    """A model whose trajectories are short, and of one length after tuning."""
+    with pm.Model() as model:
+        shape = pm.Data("shape", np.diag([3.0, 2.0, 0.0, 0.0, 0.0]))
+        X = pst.StiefelUniform("X", n=5, p=2)
+        pm.Potential("density", pt.sum(X * (shape @ X)))
+    return model
+
+
+def chain_of(model, length, seed=5):
+    """A chain by hand, tuned for 300 draws, with the numbers of draws made in one go."""
+    with model:
+        step = pst.StiefelNUTS(rng=seed)
+    step.tune = True
+    step.setup_chain(np.random.default_rng(seed), 300, length - 300)
+    point, draws, counts = model.initial_point(3), [], []
+    for k in range(length):
+        step.tune = k < 300
+        point, _ = step.step(point)
+        draws.append(point["X_polar__"])
+        counts.append(len(step.ahead.rows))
+    return step, point, np.array(draws), counts
+
+
+def test_draws_ahead_are_those_made_one_by_one(bingham, monkeypatch):
+    *_, ahead, counts = chain_of(bingham, 600)
+    assert max(counts[300:]) > 1 and max(counts[:100]) == 1
+    assert max(counts[115:300]) > 1
+    monkeypatch.setattr(step_methods, "MOST_AHEAD", 1)
+    *_, one_by_one, counts = chain_of(bingham, 600)
+    assert max(counts) == 1
+    np.testing.assert_array_equal(ahead, one_by_one)
+
+
+def test_a_chain_resumes_among_draws_made_ahead(bingham, monkeypatch):
+    monkeypatch.setattr(step_methods, "PATIENCE", 1.0)
+    step, point, *_ = chain_of(bingham, 410)
+    assert not step.ahead.is_over
+    saved, last = step.sampling_state, {name: value.copy() for name, value in point.items()}
+
+    def go_on(point):
+        draws = []
+        for _ in range(60):
+            point, _ = step.step(point)
+            draws.append(point["X_polar__"])
+        return draws
+
+    first = go_on(point)
+    step.sampling_state = saved
+    np.testing.assert_array_equal(first, go_on(last))
+
+
+def test_draws_made_ahead_are_void_when_data_change(bingham, monkeypatch):
+    monkeypatch.setattr(step_methods, "PATIENCE", 1.0)
+    step, point, *_ = chain_of(bingham, 410)
+    assert not step.ahead.is_over
+    with bingham:
+        pm.set_data({"shape": np.diag([0.0, 0.0, 0.0, 0.0, 4.0])})
+    for _ in range(5):
+        point, (stats,) = step.step(point)
+        np.testing.assert_allclose(stats["model_logp"], 4.0 * np.sum(point["X_polar__"][4] ** 2))
 
 
 def test_single_precision():

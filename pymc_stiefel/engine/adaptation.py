@@ -9,8 +9,10 @@ from d + 1 draws on, so that short windows suffice.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -69,54 +71,60 @@ class DualAveraging:
 class Trajectories:
     """The trajectories of a window: what they cost, how far they turn, what successive draws have in common."""
 
+    count: int = 0
     size: float = 0.0  # sums: of steps, acceptances, step sizes, cosines of the angle by which the first step turns
     accept: float = 0.0
     eps: float = 0.0
     cosine: float = 0.0
-    draws: list[np.ndarray] = field(default_factory=list)
+    draws: list[np.ndarray] = field(default_factory=list)  # one a row
 
-    def add(self, q: np.ndarray, size: float, accept: float, eps: float, cosine: float) -> None:
+    def add(self, states: np.ndarray, size: float, accept: float, eps: float, cosine: float) -> None:
+        """Draws, one a row, and the sums of what is known of their trajectories."""
+        self.count += len(states)
         self.size += size
         self.accept += accept
         self.eps += eps
         self.cosine += cosine
-        self.draws.append(q[:: 1 + q.size // MOST_WATCHED].copy())
+        self.draws.append(states[:, :: 1 + states.shape[1] // MOST_WATCHED].copy())
 
     @property
     def acceptance(self) -> float:
-        return self.accept / len(self.draws)
+        return self.accept / self.count
 
     @property
     def are_short(self) -> bool:
         """Whether they turn back after the few steps without which a turn cannot be seen."""
-        return self.size < 4.5 * len(self.draws)
+        return self.size < 4.5 * self.count
 
+    @cached_property
     def correlations(self) -> np.ndarray:
         """Lag-one autocorrelations, (2, coordinates): of the coordinates, and of their squared deviations."""
-        x = np.array(self.draws)
+        x = np.concatenate(self.draws)
         x -= x.mean(axis=0)
-        both = np.array([x, x**2 - np.mean(x**2, axis=0)])
-        return np.sum(both[:, 1:] * both[:, :-1], axis=1) / np.maximum(np.sum(both**2, axis=1), 1e-300)
+        both = np.stack([x, x**2 - np.mean(x**2, axis=0)])
+        return np.einsum("kij,kij->kj", both[:, 1:], both[:, :-1]) / np.maximum(
+            np.einsum("kij,kij->kj", both, both), 1e-300
+        )
 
     def efficiency(self, stages: int) -> float:
         """Effective draws for each gradient, for all but the tenth of the correlations that are largest.
 
         What a draw costs beside its gradients, ``stages`` of them a step, counts as one more.
         """
-        slow = min(float(np.quantile(self.correlations(), 0.9)), 0.99)
-        return (1.0 - slow) / (1.0 + slow) / (1.0 + stages * self.size / len(self.draws))
+        ordered = np.sort(self.correlations, axis=None)
+        slow = min(float(ordered[int(0.9 * (ordered.size - 1))]), 0.99)
+        return (1.0 - slow) / (1.0 + slow) / (1.0 + stages * self.size / self.count)
 
     def quarter(self) -> float:
         """Time in which velocities turn by a right angle, by what the first step turns them."""
-        count = len(self.draws)
-        return 0.5 * math.pi * self.eps / count / _angle(self.cosine / count)
+        return 0.5 * math.pi * self.eps / self.count / _angle(self.cosine / self.count)
 
     def better_length(self, length: float) -> float:
         """Length that should bring the correlation of successive draws to ``CORRELATION``, by that at ``length``.
 
         Both are taken for cosines of an angle that grows with the length. None exceeds half a period of unit scale.
         """
-        change = math.acos(CORRELATION) / _angle(float(self.correlations()[0].mean()))
+        change = math.acos(CORRELATION) / _angle(float(self.correlations[0].mean()))
         return min(length * min(max(change, 0.6), 1.6), math.pi)
 
     def steps(self, length: float, target: float) -> int:
@@ -125,7 +133,7 @@ class Trajectories:
         Rejections are taken to grow as the fourth power of the step size.
         """
         rejected, allowed = max(1.0 - self.acceptance, 0.0), 0.75 * (1.0 - target)
-        return max(1, math.ceil(length / (self.eps / len(self.draws)) * (rejected / allowed) ** 0.25))
+        return max(1, math.ceil(length / (self.eps / self.count) * (rejected / allowed) ** 0.25))
 
 
 def _angle(cosine: float) -> float:
@@ -227,6 +235,12 @@ def merged(first: Moments, second: Moments) -> Moments:
 def window_of(draw: int) -> int:
     """Number of the window that the draw ``draw`` (from 0) belongs to."""
     return bisect_left(WINDOWS, draw + 1)
+
+
+def window_left(draw: int) -> int:
+    """Draws from ``draw`` to the end of its window."""
+    window = window_of(draw)
+    return (WINDOWS[window] if window < len(WINDOWS) else sys.maxsize) - draw
 
 
 # ---------------------------------------------------------------- masses

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from pymc_stiefel.engine.compiling import inner, view
@@ -91,21 +92,37 @@ def _gemm(blas, transposed, rows, columns, depth, alpha, left, left_rows, right,
     )
 
 
+@intrinsic
+def _dot_eights(typingctx, x, y, count):
+    """Inner product of the first ``count`` numbers, a multiple of eight, in eight interleaved sums.
+
+    A single sum could not be vectorised without changing its order, and eight in a loop are not recognised as such.
+    """
+
+    def codegen(context, builder, signature, args):
+        eight, add = ir.VectorType(ir.DoubleType(), 8), builder.fadd
+        data = [
+            context.make_array(kind)(context, builder, value).data
+            for kind, value in zip(signature.args[:2], args[:2], strict=True)
+        ]
+        sums = cgutils.alloca_once_value(builder, ir.Constant(eight, [0.0] * 8))
+        zero, step = (context.get_constant(types.intp, number) for number in (0, 8))
+        with cgutils.for_range_slice(builder, zero, args[2], step, zero.type) as (place, _):
+            places = [builder.bitcast(builder.gep(start, [place]), eight.as_pointer()) for start in data]
+            left, right = (builder.load(pointer, align=8) for pointer in places)
+            builder.store(add(builder.load(sums), builder.fmul(left, right)), sums)
+        total = builder.load(sums)
+        s = [builder.extract_element(total, ir.Constant(ir.IntType(32), k)) for k in range(8)]
+        return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])))
+
+    return types.float64(x, y, types.intp), codegen
+
+
 @inner
 def dot(x, y):
-    """Inner product, in eight interleaved sums: a single one could not be vectorised without changing its order."""
+    """Inner product."""
     whole = x.size - x.size % 8
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    for i in range(0, whole, 8):
-        s0 += x[i] * y[i]
-        s1 += x[i + 1] * y[i + 1]
-        s2 += x[i + 2] * y[i + 2]
-        s3 += x[i + 3] * y[i + 3]
-        s4 += x[i + 4] * y[i + 4]
-        s5 += x[i + 5] * y[i + 5]
-        s6 += x[i + 6] * y[i + 6]
-        s7 += x[i + 7] * y[i + 7]
-    total = ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
+    total = _dot_eights(x, y, whole)
     for i in range(whole, x.size):
         total += x[i] * y[i]
     return total

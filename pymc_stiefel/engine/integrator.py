@@ -82,16 +82,22 @@ def drift(addresses, layout, blas, metric, point, eps, scratch):
     drift_euclidean(layout, metric, point, eps, scratch)
 
 
+@inner
+def stages(scheme):
+    """Gradients of a step."""
+    return 1 if scheme.outer_kick == LEAPFROG else 2
+
+
 @inlined
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
     """One symmetric step: kick and drift in turn, kicks at both ends."""
-    stages = 1 if scheme.outer_kick == LEAPFROG else 2
+    number = stages(scheme)
     kick(point, scheme.outer_kick * eps)
-    for stage in range(stages):
+    for stage in range(number):
         if stage > 0:
             kick(point, (1.0 - 2.0 * scheme.outer_kick) * eps)
         remove_normal_part(layout, blas, point, scratch)
-        drift(scheme.drifts, layout, blas, metric, point, eps / stages, scratch)
+        drift(scheme.drifts, layout, blas, metric, point, eps / number, scratch)
         evaluate(density, extra, layout, blas, point)
     kick(point, scheme.outer_kick * eps)
 

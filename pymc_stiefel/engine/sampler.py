@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from dataclasses import dataclass, field, replace
 
 import numba
@@ -20,15 +21,16 @@ from pymc_stiefel.engine.adaptation import (
     make_moments,
     merged,
     nearly_flat,
+    window_left,
     window_of,
 )
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
-from pymc_stiefel.engine.kernels import no_u_turn_draw, static_draw
-from pymc_stiefel.engine.table import make_table
-from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, TREE_SIZE, TURN, make_workspace
+from pymc_stiefel.engine.kernels import no_u_turn_draws, static_draws
+from pymc_stiefel.engine.table import make_table, rows_of
+from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, STEP_SIZE, TREE_SIZE, TURN, make_workspace
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
@@ -107,6 +109,13 @@ class Sampler:
     rng : numpy.random.Generator
     extra : ndarray of int64, optional
         Handed to the density with every call.
+
+    Attributes
+    ----------
+    states, statistics : ndarray
+        What the last call drew and reports, one draw a row.
+    tuning : int or None
+        Number of draws after which tuning will end, if that is known.
     """
 
     def __init__(
@@ -119,20 +128,21 @@ class Sampler:
     ) -> None:
         self.layout, self.density, self.settings, self.rng = layout, density, settings, rng
         self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
-        self._kernel = no_u_turn_draw if self.is_dynamic else static_draw
+        self._kernel = no_u_turn_draws if self.is_dynamic else static_draws
         self.work = make_workspace(layout, settings.max_treedepth if self.is_dynamic else 0)
-        self.stats = np.zeros(len(STATISTICS))
-        self.last_step_size = math.nan
+        self._lasting = rows_of(layout), rows_of(self.work)
+        self._make_room(1)
+        self.tuning: int | None = None
         self.reset()
 
     def compile(self) -> None:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
         for kind in {*self.chain.kinds, *drift_kinds(self.settings.drift, self.layout.p, self.layout.p > 0)}:
             drift_address(kind)
-        arguments = tuple(map(numba.typeof, (*self._arguments(), 0.5, 10, True, True, self.stats)))
-        self._kernel.compile(arguments)
+        arguments = (*self._arguments(), 0.5, 10, 0.0, True, True, self.states, self.statistics)
+        self._kernel.compile(tuple(map(numba.typeof, arguments)))
         if self.may_settle:
-            static_draw.compile(arguments)
+            static_draws.compile(tuple(map(numba.typeof, arguments)))
 
     @property
     def is_dynamic(self) -> bool:
@@ -164,7 +174,8 @@ class Sampler:
         """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
         chain = self._chain
         self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.outer_kick)
-        self._table = make_table(self.layout, chain.metric, chain.state, self.work, chain.moments)
+        layout, work = self._lasting
+        self._table = make_table(layout, rows_of(chain.metric), rows_of(chain.state), work, rows_of(chain.moments))
 
     def reset(self) -> None:
         """Forget everything learnt, as for a new chain."""
@@ -194,11 +205,32 @@ class Sampler:
         plan = self.chain.plan
         return plan.length / plan.steps if plan.length else math.exp(self.chain.averaging.log_bar)
 
+    @property
+    def stats(self) -> np.ndarray:
+        """Statistics of the last draw."""
+        return self.statistics[-1]
+
+    @property
+    def plan_holds(self) -> int:
+        """How many draws can be made before tuning may change how."""
+        chain = self.chain
+        if not self.is_dynamic:  # the number of steps is chosen for every draw
+            return 1
+        if not chain.tune:
+            return sys.maxsize
+        if not chain.plan.length or self.tuning is None or chain.draws >= self.tuning:
+            return 1
+        return min(window_left(chain.draws), self.tuning - chain.draws)
+
     def draw(self, q: np.ndarray | None, *, keep_gradient: bool = True) -> np.ndarray:
         """One draw from ``q``, or from where the last one ended. Returns the new state (a view).
 
         ``keep_gradient=False`` says that the density may have changed since the last draw.
         """
+        return self.draws(1, q, keep_gradient=keep_gradient)[0]
+
+    def draws(self, count: int, q: np.ndarray | None = None, *, keep_gradient: bool = True) -> np.ndarray:
+        """``count`` draws, of which all but the first start where the last one ended; at most ``plan_holds``."""
         chain, settings = self.chain, self.settings
         stayed = q is None or (chain.started and q.tobytes() == chain.state.q.tobytes())
         if not stayed:
@@ -212,19 +244,28 @@ class Sampler:
         elif chain.seek:
             chain.averaging.restart(self._search_step_size(self.step_size, fresh), boldness=2.0)
             chain.seek = fresh = False
-        kernel, eps = self._kernel, self.step_size
+        kernel, eps, jitter = self._kernel, self.step_size, 0.0
         if chain.plan.length:
-            kernel, eps, length = static_draw, eps * self._jitter(), chain.plan.steps
+            kernel, length, jitter = static_draws, chain.plan.steps, settings.jitter
         elif self.is_dynamic:
             length = self._max_treedepth()
         else:
             length = self._n_steps(eps)
-        self.last_step_size = eps
-        kernel(*self._arguments(), eps, length, fresh, chain.tune and settings.adapt_metric, self.stats)
+        if len(self.statistics) != count:
+            self._make_room(count)
+        learn = chain.tune and settings.adapt_metric
+        kernel(*self._arguments(), eps, length, jitter, fresh, learn, self.states, self.statistics)
+        chain.draws += count
         if chain.tune:
             self._learn()
-        chain.draws += 1
-        return chain.state.q
+        return self.states
+
+    def _make_room(self, count: int) -> None:
+        self.states, self.statistics = np.zeros((count, self.layout.size)), np.zeros((count, len(STATISTICS)))
+
+    def _single_step(self, eps: float, fresh: bool) -> None:
+        """A trajectory of one step, of which only the last row of statistics is kept."""
+        self._kernel(*self._arguments(), eps, 1, 0.0, fresh, False, self.states[:0], self.statistics[-1:])
 
     def _max_treedepth(self) -> int:
         chain, most = self.chain, self.settings.max_treedepth
@@ -237,11 +278,8 @@ class Sampler:
             length = float(settings.n_steps)
         else:
             length = min((settings.path_length or 0.0) / eps, 2.0**settings.max_treedepth)
-        return max(1, round(length * self._jitter()))
-
-    def _jitter(self) -> float:
-        jitter = self.settings.jitter
-        return 1.0 + jitter * (2.0 * self._rng.random() - 1.0) if jitter else 1.0
+        spread = settings.jitter * (2.0 * self._rng.random() - 1.0) if settings.jitter else 0.0
+        return max(1, round(length * (1.0 + spread)))
 
     def _arguments(self) -> tuple:
         return self._table, self.density, self.extra, self._source, self.scheme
@@ -255,7 +293,7 @@ class Sampler:
             eps = self._search_step_size(eps, fresh=True)
         else:  # one move by the given step, for the gradient
             chain.averaging.log_bar = math.log(eps)
-            self._kernel(*self._arguments(), eps, 1, True, False, self.stats)
+            self._single_step(eps, fresh=True)
         if settings.adapt_metric and chain.tune:
             chain.metric = first_metric(self.layout, chain.state, chain.kinds, settings.pair)
             self._bind()
@@ -271,7 +309,7 @@ class Sampler:
         """
         direction = 0
         for _ in range(60):
-            self._kernel(*self._arguments(), eps, 1, fresh, False, self.stats)
+            self._single_step(eps, fresh)
             fresh = False
             error = self.stats[MAX_ENERGY]
             way = 1 if math.isfinite(error) and error < 0.22 else -1
@@ -282,16 +320,17 @@ class Sampler:
         return eps
 
     def _learn(self) -> None:
-        chain, settings, stats = self.chain, self.settings, self.stats
-        if settings.adapt_step_size and not chain.plan.length:
+        chain, settings = self.chain, self.settings
+        stats = self.statistics[0] if len(self.statistics) == 1 else self.statistics.sum(axis=0)
+        if settings.adapt_step_size and not chain.plan.length:  # a single draw: the next has another step size
             chain.averaging.update(float(stats[ACCEPT]))
         if not settings.adapt_metric:
             return
         if self.may_settle:
-            size, accept, turn = (float(stats[k]) for k in (TREE_SIZE, ACCEPT, TURN))
-            chain.trajectories.add(chain.state.q, size, accept, self.last_step_size, turn)
-        window = window_of(chain.draws)
-        if window_of(chain.draws + 1) == window:
+            sums = (float(stats[k]) for k in (TREE_SIZE, ACCEPT, STEP_SIZE, TURN))
+            chain.trajectories.add(self.states, *sums)
+        window = window_of(chain.draws - 1)
+        if window_of(chain.draws) == window:
             return
         both, kinds = chain.moments if window == 0 else merged(chain.previous, chain.moments), chain.kinds
         if both.has_moved:  # a chain that did not move teaches nothing
@@ -299,7 +338,7 @@ class Sampler:
             chain.metric = learnt_metric(self.layout, both, chain.kinds, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         if settings.adapt_step_size:
-            if chain.draws < EARLY_DRAWS or chain.kinds != kinds:
+            if chain.draws <= EARLY_DRAWS or chain.kinds != kinds:
                 chain.seek, chain.plan = True, Plan(settings.outer_kick)
                 chain.fallback, chain.settled = None, False
             else:
@@ -325,7 +364,7 @@ class Sampler:
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
         efficiency = window.efficiency(plan.stages)
         if not plan.length:
-            if chain.settled or not window.are_short or len(window.draws) < ENOUGH_DRAWS:
+            if chain.settled or not window.are_short or window.count < ENOUGH_DRAWS:
                 return plan
             chain.fallback, chain.turning, length = plan, efficiency, 1.2 * window.quarter()
             return replace(plan, length=length, steps=window.steps(length, target))

@@ -17,15 +17,20 @@ from pymc_stiefel.engine.compiling import array_at, inlined
 from pymc_stiefel.engine.trajectory import Subtrees, Workspace
 
 ENTRIES = 55
-"""Rows that ``unpack`` reads, by number: in the order in which ``make_table`` flattens the named tuples."""
+"""Rows that ``unpack`` reads, by number: in the order in which the named tuples are flattened."""
 
 
-def make_table(layout: Layout, metric: Metric, state: Point, work: Workspace, moments: Moments) -> np.ndarray:
-    """The table, int64 of shape (entries, 3). The arrays have to outlive it."""
-    rows = [_row(entry) for entry in _flat((layout, metric, state, work, moments))]
-    if len(rows) != ENTRIES:
-        raise ValueError(f"the table has {len(rows)} entries and unpack reads {ENTRIES}: bring them together")
-    return np.array(rows, dtype=np.int64)
+def make_table(*parts: np.ndarray) -> np.ndarray:
+    """The table, int64 of shape (entries, 3), from the rows of layout, metric, state, workspace and moments."""
+    table = np.concatenate(parts)
+    if len(table) != ENTRIES:
+        raise ValueError(f"the table has {len(table)} entries and unpack reads {ENTRIES}: bring them together")
+    return table
+
+
+def rows_of(part: Layout | Metric | Point | Workspace | Moments) -> np.ndarray:
+    """The rows of the table for one of its parts. The arrays have to outlive them."""
+    return np.array([_row(entry) for entry in _flat(part)], dtype=np.int64)
 
 
 def _flat(entry: Any):

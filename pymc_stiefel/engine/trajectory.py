@@ -46,6 +46,8 @@ STATISTICS = (
     "orthogonality_error",
     "reflected",
     "turn",
+    "step_size",
+    "gradients",
 )
 (
     DEPTH,
@@ -61,6 +63,8 @@ STATISTICS = (
     ORTHOGONALITY,
     REFLECTED,
     TURN,
+    STEP_SIZE,
+    GRADIENTS,
 ) = range(len(STATISTICS))
 
 
@@ -331,6 +335,7 @@ def reflect(density, extra, source, layout, work, state, stats):
     for k in range(start, start + n):
         point.q[k] = -point.q[k]
     evaluate(density, extra, layout, work.blas, point)
+    stats[GRADIENTS] += 1.0
     if np.log(uniform(source)) < point.value[0] - state.value[0]:
         copy_point(point, state)
         stats[REFLECTED] = 1.0
