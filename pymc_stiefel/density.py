@@ -255,8 +255,8 @@ class ModelDensity:
             slot.view(flat)[...] = np.reshape(point[name], slot.shape)
         return flat
 
-    def unpack(self, states: np.ndarray, row: int = 0) -> dict[str, np.ndarray]:
-        """The point of one of several flat vectors, copied."""
+    def unpack(self, states: np.ndarray, row: int | tuple[()] = ()) -> dict[str, np.ndarray]:
+        """The point of a flat vector, or of one among several, copied."""
         if states is not self._viewed:  # they stay where they are for many draws: their views are made once
             self._viewed = states
             self._views = [
