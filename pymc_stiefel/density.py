@@ -37,7 +37,7 @@ from pymc_stiefel import geometry
 from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
 from pymc_stiefel._products import numba_mode
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
-from pymc_stiefel.engine.blocks import Layout, make_layout
+from pymc_stiefel.engine.blocks import FLIPPED, NEVER, NOT, Layout, make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at
 from pymc_stiefel.engine.stochastic import no_batches
 from pymc_stiefel.transforms import ManifoldExpansion
@@ -332,7 +332,9 @@ def _make_layout(slots: list[_Slot], reflect: bool | None) -> Layout:
             count = int(np.prod(block.batch_shape, dtype=int))
             needed = block.n == block.p
             shapes += [(block.n, block.p)] * count
-            flips += [not block.special and (needed if reflect is None else reflect)] * count
+            wanted = needed if reflect is None else reflect
+            kept = NEVER if block.special or reflect is False else NOT
+            flips += [FLIPPED if wanted and not block.special else kept] * count
     euclidean = sum(slot.size for slot in slots if slot.block is None)
     return make_layout(shapes, euclidean, flips)
 

@@ -158,7 +158,7 @@ def find_MAP(
 def _over_components(objective, density: ModelDensity, best: _lbfgs.Result, run) -> _lbfgs.Result:
     """No path joins the two components of O(n): try the other one, from the best flip of a column."""
     layout = density.layout
-    for m in np.flatnonzero(layout.flips):
+    for m in np.flatnonzero(layout.flips > 0):
         flipped = []
         for k in range(layout.p[m]):
             q = best.q.copy()

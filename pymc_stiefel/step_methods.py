@@ -47,7 +47,7 @@ class _ManifoldHMC(ManifoldStep):
     name: str
     drift: str
     outer_kick = LEAPFROG
-    settle_length = False
+    settle_length = weigh_flips = False
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
@@ -89,6 +89,7 @@ class _ManifoldHMC(ManifoldStep):
             adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
             adapt_metric=adapt_metric,
             settle_length=self.settle_length,
+            weigh_flips=self.weigh_flips,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
         check_values(model, values, type(self).__name__)
@@ -121,7 +122,7 @@ class _ManifoldHMC(ManifoldStep):
         tune = self.tune
         # in the order of STATISTICS: a draw is short enough for a look-up by name to count
         depth, size, accept, diverging, energy, error, max_error, logp, *others = row
-        index, reached, off, reflected, _, eps, gradients = others
+        index, reached, off, reflected, _, eps, gradients, *_ = others
         self.divergences += bool(diverging) and not tune
         self.iter_count += 1
         return {
@@ -275,7 +276,7 @@ class StiefelNUTS(_ManifoldHMC):
     name = "nuts"
     drift = AUTOMATIC
     outer_kick = TWO_STAGE
-    settle_length = True
+    settle_length = weigh_flips = True
 
     @staticmethod
     def competence(var, has_grad):

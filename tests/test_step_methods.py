@@ -394,6 +394,38 @@ def test_single_precision():
     assert pst.orthogonality_error(posterior["Q"]).max() < 1e-5
 
 
+def poles(weight):
+    """A unit vector near one of two poles, as often as ``weight`` near the first."""
+    with pm.Model() as model:
+        x = pst.UnitVector("x", n=5)
+        pm.Potential("poles", pt.logaddexp(np.log(weight) + 40 * x[0], np.log1p(-weight) - 40 * x[0]))
+    return model
+
+
+def test_signs_are_flipped_where_that_joins_modes():
+    idata = draw(poles(0.7), draws=2000, tune=400, chains=2)
+    assert 0.3 < idata["sample_stats"]["reflected"].mean() < 0.9  # 2 * 0.3 is to be expected
+    np.testing.assert_allclose((idata["posterior"]["x"][..., 0] > 0).mean(), 0.7, atol=0.06)
+    model = poles(0.7)
+    stuck = draw(model, draws=200, tune=400, step=pst.StiefelNUTS(model=model, reflect=False))
+    assert (stuck["posterior"]["x"][..., 0] > 0).values.mean() in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1 - 1e-9], ids=["symmetric", "one-sided"])
+def test_signs_stay_where_nothing_is_gained(weight):
+    idata = draw(poles(weight), draws=100, tune=300)
+    assert not idata["sample_stats"]["reflected"].values.any()
+
+
+def test_rotations_stay_rotations():
+    with pm.Model() as model:
+        R = pst.SpecialOrthogonal("R", n=3)
+        pm.Potential("trace", pt.trace(R))
+    idata = draw(model, draws=100, tune=300)
+    assert not idata["sample_stats"]["reflected"].values.any()
+    np.testing.assert_allclose(np.linalg.det(idata["posterior"]["R"]), 1.0)
+
+
 # ---------------------------------------------------------------- bad input
 
 

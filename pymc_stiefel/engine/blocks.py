@@ -15,6 +15,9 @@ import numpy as np
 from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, dot
 from pymc_stiefel.engine.compiling import inlined, inner, view
 
+NEVER, NOT, FLIPPED, WEIGHED = -1, 0, 1, 2
+"""What becomes of the signs of columns: they must stay, they stay, they are flipped, or this is being considered."""
+
 
 class Layout(NamedTuple):
     """Where each matrix lives: one entry per matrix, batches written out."""
@@ -24,7 +27,7 @@ class Layout(NamedTuple):
     p: np.ndarray
     skew: np.ndarray  # start in a, and in the pair masses w
     column: np.ndarray  # start in the column masses c
-    flips: np.ndarray  # 1 where the sign of a column may be flipped
+    flips: np.ndarray  # one of the above
     stiefel: int  # length of the Stiefel part of q; the Euclidean part follows
     size: int
 
@@ -50,7 +53,7 @@ class Point(NamedTuple):
     value: np.ndarray
 
 
-def make_layout(shapes: list[tuple[int, int]], n_euclidean: int, flips: list[bool] | None = None) -> Layout:
+def make_layout(shapes: list[tuple[int, int]], n_euclidean: int, flips: list[int] | None = None) -> Layout:
     """Layout of matrices of the given shapes, then ``n_euclidean`` numbers."""
     n = np.array([shape[0] for shape in shapes], dtype=np.int64)
     p = np.array([shape[1] for shape in shapes], dtype=np.int64)

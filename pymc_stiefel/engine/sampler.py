@@ -24,18 +24,40 @@ from pymc_stiefel.engine.adaptation import (
     window_left,
     window_of,
 )
-from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
+from pymc_stiefel.engine.blocks import (
+    FLIPPED,
+    NOT,
+    WEIGHED,
+    Layout,
+    Metric,
+    Point,
+    isotropic_metric,
+    make_point,
+)
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
 from pymc_stiefel.engine.kernels import no_u_turn_draws, static_draws
 from pymc_stiefel.engine.table import make_table, rows_of
-from pymc_stiefel.engine.trajectory import ACCEPT, MAX_ENERGY, STATISTICS, STEP_SIZE, TREE_SIZE, TURN, make_workspace
+from pymc_stiefel.engine.trajectory import (
+    ACCEPT,
+    MATRIX,
+    MAX_ENERGY,
+    STATISTICS,
+    STEP_SIZE,
+    TREE_SIZE,
+    TURN,
+    WEIGHT,
+    make_workspace,
+)
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
 ENOUGH_DRAWS = 50
 """Draws of a window without which trajectories are not compared."""
+
+ENOUGH_WEIGHTS, SELDOM = 100, 0.02
+"""Draws in which to weigh flips of signs, and the chance of acceptance that makes them worthwhile."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +75,7 @@ class Settings:
     adapt_step_size: bool = True
     adapt_metric: bool = True
     settle_length: bool = False  # of no-U-turn trajectories, where tuning finds that to pay
+    weigh_flips: bool = False  # of signs of columns, to make those that join separate modes
 
     @property
     def pair(self) -> float:
@@ -94,6 +117,9 @@ class Chain:
     fallback: Plan | None = None  # what to return to if the present plan, on trial, does not pay
     turning: float = 0.0  # efficiency of trajectories that end at a U-turn
     settled: bool = False  # nothing more will be tried
+    flips: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # of signs, for each matrix
+    weights: np.ndarray | None = None  # while flips are weighed: for each matrix their number and sum
+    decided: bool = False  # which signs to flip
 
 
 class Sampler:
@@ -127,10 +153,11 @@ class Sampler:
         extra: np.ndarray | None = None,
     ) -> None:
         self.layout, self.density, self.settings, self.rng = layout, density, settings, rng
+        self._flips, self.layout = layout.flips, layout._replace(flips=layout.flips.copy())
         self.extra = np.zeros(1, dtype=np.int64) if extra is None else extra
         self._kernel = no_u_turn_draws if self.is_dynamic else static_draws
         self.work = make_workspace(layout, settings.max_treedepth if self.is_dynamic else 0)
-        self._lasting = rows_of(layout), rows_of(self.work)
+        self._lasting = rows_of(self.layout), rows_of(self.work)
         self._make_room(1)
         self.tuning: int | None = None
         self.reset()
@@ -174,6 +201,7 @@ class Sampler:
         """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
         chain = self._chain
         self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.outer_kick)
+        self.layout.flips[:] = chain.flips
         layout, work = self._lasting
         self._table = make_table(layout, rows_of(chain.metric), rows_of(chain.state), work, rows_of(chain.moments))
 
@@ -190,6 +218,8 @@ class Sampler:
             moments=make_moments(layout),
             previous=make_moments(layout),
             plan=Plan(self.settings.outer_kick),
+            flips=self._flips.copy(),
+            decided=not (self.settings.weigh_flips and NOT in self._flips),
         )
 
     @property
@@ -236,8 +266,8 @@ class Sampler:
         if not stayed:
             chain.state.q[:] = q
         fresh = not (keep_gradient and stayed)
-        if chain.fallback and not chain.tune:
-            self._end_trial()
+        if not chain.tune and (chain.fallback or chain.weights is not None):
+            self._end_trials()
         if not chain.started:
             self._start()
             fresh = False
@@ -329,9 +359,14 @@ class Sampler:
         if self.may_settle:
             sums = (float(stats[k]) for k in (TREE_SIZE, ACCEPT, STEP_SIZE, TURN))
             chain.trajectories.add(self.states, *sums)
+        if chain.weights is not None:
+            for m, weight in self.statistics[:, [MATRIX, WEIGHT]]:
+                chain.weights[int(m)] += 1.0, weight
         window = window_of(chain.draws - 1)
         if window_of(chain.draws) == window:
             return
+        if not chain.decided and chain.draws > EARLY_DRAWS:
+            self._weigh_flips()
         both, kinds = chain.moments if window == 0 else merged(chain.previous, chain.moments), chain.kinds
         if both.has_moved:  # a chain that did not move teaches nothing
             chain.kinds = drift_kinds(settings.drift, self.layout.p, nearly_flat(self.layout, both))
@@ -382,10 +417,31 @@ class Sampler:
         chain.fallback = plan
         return replace(plan, outer_kick=LEAPFROG)
 
-    def _end_trial(self) -> None:
-        """A plan still on trial when tuning ends has not shown what it is worth."""
+    def _weigh_flips(self) -> None:
+        """Have flips of signs weighed for a while, and then make those that would be accepted now and then.
+
+        What is hardly ever accepted only costs a gradient. What always is, by a density that does not depend on signs,
+        changes nothing that could be told from the density.
+        """
+        chain = self.chain
+        if chain.weights is None:
+            chain.weights = np.zeros((len(chain.flips), 2))
+            chain.flips[chain.flips == NOT] = WEIGHED
+        elif chain.weights[:, 0].sum() >= ENOUGH_WEIGHTS:
+            mean = chain.weights[:, 1] / np.maximum(chain.weights[:, 0], 1.0)
+            chain.flips[(chain.flips == WEIGHED) & (mean > SELDOM) & (mean < 1.0 - SELDOM)] = FLIPPED
+            self._end_weighing()
+
+    def _end_weighing(self) -> None:
+        chain = self.chain
+        chain.flips[chain.flips == WEIGHED] = NOT
+        chain.weights, chain.decided = None, True
+
+    def _end_trials(self) -> None:
+        """What is still on trial when tuning ends has not shown what it is worth."""
         chain = self.chain
         chain.plan, chain.fallback = chain.fallback or chain.plan, None
+        self._end_weighing()
         self._bind()
 
     def snapshot(self) -> Chain:

@@ -16,6 +16,8 @@ import numpy as np
 
 from pymc_stiefel.engine.blas import Blas, dot, make_blas
 from pymc_stiefel.engine.blocks import (
+    NOT,
+    WEIGHED,
     Layout,
     Point,
     copy_into,
@@ -31,7 +33,8 @@ from pymc_stiefel.engine.integrator import evaluate, step
 MAX_ENERGY_ERROR = 1000.0
 
 # What a trajectory reports, by place in the vector of statistics; "turn" is the cosine of the angle, in the metric, by
-# which the first step of a no-U-turn trajectory turns the velocity.
+# which the first step of a no-U-turn trajectory turns the velocity; "weight" is the chance that the reflection of a
+# column of "matrix", which is only weighed, would have been accepted.
 STATISTICS = (
     "depth",
     "tree_size",
@@ -48,6 +51,8 @@ STATISTICS = (
     "turn",
     "step_size",
     "gradients",
+    "matrix",
+    "weight",
 )
 (
     DEPTH,
@@ -65,6 +70,8 @@ STATISTICS = (
     TURN,
     STEP_SIZE,
     GRADIENTS,
+    MATRIX,
+    WEIGHT,
 ) = range(len(STATISTICS))
 
 
@@ -317,17 +324,17 @@ def static(density, extra, source, scheme, layout, metric, work, state, eps, n_s
 
 @inlined
 def reflect(density, extra, source, layout, work, state, stats):
-    """Flip the sign of one column of one matrix that may be flipped, accepted by the ratio of densities."""
+    """Flip the sign of one column of one matrix, accepted by the ratio of densities, which may be only weighed."""
     eligible = 0
     for m in range(layout.n.size):
-        eligible += layout.flips[m]
+        eligible += layout.flips[m] > NOT
     if eligible == 0:
         return
     pick = int(uniform(source) * eligible)
     m = -1
     while pick >= 0:
         m += 1
-        pick -= layout.flips[m]
+        pick -= layout.flips[m] > NOT
     n, column = layout.n[m], int(uniform(source) * layout.p[m])
     point = work.right
     copy_point(state, point)
@@ -336,6 +343,10 @@ def reflect(density, extra, source, layout, work, state, stats):
         point.q[k] = -point.q[k]
     evaluate(density, extra, layout, work.blas, point)
     stats[GRADIENTS] += 1.0
-    if np.log(uniform(source)) < point.value[0] - state.value[0]:
+    change = point.value[0] - state.value[0]
+    if layout.flips[m] == WEIGHED:
+        stats[MATRIX] = m
+        stats[WEIGHT] = min(1.0, np.exp(change)) if np.isfinite(change) else 0.0
+    elif np.log(uniform(source)) < change:
         copy_point(point, state)
         stats[REFLECTED] = 1.0
