@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 
+import numpy as np
 import pymc as pm
 
 import pymc_stiefel as pst
@@ -17,26 +18,10 @@ from benchmarks.constrained import Mici
 from benchmarks.problems import Problem
 from benchmarks.runs import CHAINS, Run
 
-COUNTS = ("gradients", "tree_size", "n_steps")
-"""Where a step may say how many gradients a draw took: ours, PyMC's NUTS, PyMC's HMC."""
 
-
-class Clock:
-    """Callback of ``pm.sample`` that notes when each chain ends its tuning and its draws, and counts gradients."""
-
-    def __init__(self) -> None:
-        self.tuned: dict[int, float] = {}
-        self.drawn: dict[int, float] = {}
-        self.gradients = {True: 0, False: 0}  # by whether the chain is tuning
-
-    def __call__(self, trace, draw) -> None:
-        (self.tuned if draw.tuning else self.drawn)[draw.chain] = time.perf_counter()
-        stats = draw.stats[0]
-        self.gradients[draw.tuning] += int(next(stats[name] for name in COUNTS if name in stats))
-
-    @property
-    def sampling(self) -> float:
-        return sum(self.drawn[chain] - self.tuned[chain] for chain in self.drawn)
+def gradients(stats) -> int:
+    """How many were evaluated: PyMC's own steps have one each."""
+    return int(stats["gradients" if "gradients" in stats else "n_steps"].values.sum())
 
 
 class PyMC:
@@ -54,14 +39,12 @@ class PyMC:
         with self.model:
             if not self.options:  # a step starts every chain anew, so it serves all seeds
                 self.options = {"step": self.make_step()} if self.make_step else self._nuts_options()
-            clock = Clock()
             idata = pm.sample(
                 self.size,
                 tune=self.size,
                 chains=self.chains,
                 cores=1,
                 random_seed=seed,
-                callback=clock,
                 discard_tuned_samples=False,
                 progressbar=False,
                 quiet=True,
@@ -70,14 +53,17 @@ class PyMC:
             )
         total = time.perf_counter() - start
         seconds = float(idata["posterior"].attrs["sampling_time"])
+        stats, before = idata["sample_stats"], idata["warmup_sample_stats"]
+        begin, each = (stats[f"perf_counter_{name}"].values for name in ("start", "diff"))
+        sampling = float(np.sum(begin[:, -1] + each[:, -1] - begin[:, 0]))
         return Run(
             draws={name: idata["posterior"][name].values for name in idata["posterior"].data_vars},
             compile=total - seconds,
-            warmup=seconds - clock.sampling,
-            sampling=clock.sampling,
-            warmup_gradients=clock.gradients[True],
-            gradients=clock.gradients[False],
-            divergences=int(idata["sample_stats"]["diverging"].values.sum()),
+            warmup=seconds - sampling,
+            sampling=sampling,
+            warmup_gradients=gradients(before),
+            gradients=gradients(stats),
+            divergences=int(stats["diverging"].values.sum()),
         )
 
     def _nuts_options(self) -> dict:

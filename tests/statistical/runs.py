@@ -16,7 +16,12 @@ ACCEPT = STATISTICS.index("mean_tree_accept")
 
 SAMPLERS = {
     "two-stage splitting, isotropic metric": {"drift": "splitting", "outer_kick": TWO_STAGE, "adapt_metric": False},
-    "StiefelNUTS, as it tunes itself": {"drift": "automatic", "outer_kick": TWO_STAGE, "settle_length": True},
+    "StiefelNUTS, as it tunes itself": {
+        "drift": "automatic",
+        "outer_kick": TWO_STAGE,
+        "settle_length": True,
+        "weigh_flips": True,
+    },
     "Cayley": {"drift": "cayley", "adapt_metric": False},
     "geodesic": {"drift": "geodesic", "adapt_metric": False},
 }
