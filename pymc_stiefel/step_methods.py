@@ -245,13 +245,17 @@ class StiefelNUTS(_ManifoldHMC):
     many columns, or on which the density is nearly flat, drifts by the Cayley map with one mass for all. Where all
     variables are orthonormal and trajectories turn back after three steps or so, tuning tries others of one fixed
     length, about a quarter of a period, and plain leapfrogs, and keeps them if successive draws have less in common
-    for what they cost. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
-    ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
+    for what they cost. Signs of columns are flipped where tuning finds that accepted now and then, but not always.
+    Options reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.95)`` or
+    ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
     ----------
-    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, reflect
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
         As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    reflect : bool, optional
+        True proposes to flip the sign of one column with every draw, False never does. Default: always for matrices of
+        O(n), for others if tuning finds it worthwhile.
     model, rng, initial_point, compile_kwargs, blocked
         As for PyMC's own step methods.
 
