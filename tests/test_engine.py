@@ -401,6 +401,18 @@ def test_autocorrelations_of_a_window():
     assert (window.steps(0.6, 0.8), window.steps(2.0, 0.8), window.steps(2.0, 0.99)) == (1, 3, 7)
 
 
+def test_cosine_and_sine_are_exact_to_rounding():
+    angles = np.concatenate([np.linspace(-1.1, 1.1, 2001), [0.0, 1e-300, 40.0, -1e6]])
+    both = np.array([kernels.cosine_and_sine(angle) for angle in angles]).T
+    np.testing.assert_allclose(both, [np.cos(angles), np.sin(angles)], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 50])
+def test_inner_product(size):
+    x, y = np.random.default_rng(size).standard_normal((2, size))
+    np.testing.assert_allclose(kernels.inner_product(x, y), np.sum(x * y), rtol=1e-14, atol=1e-14)
+
+
 def test_windows():
     assert window_of(0) == 0
     assert all(window_of(last - 1) != window_of(last) for last in WINDOWS[:-1])
