@@ -345,7 +345,7 @@ def plans(windows):
         for block in np.split(np.cumsum(draws, axis=0) if kind == WALK else draws, 20):
             sampler.chain.trajectories.add(block, *(10 * value for value in (size, accept, 1.4, np.cos(1.4))))
         if kind == "end of tuning":
-            sampler._end_trials()
+            sampler._freeze(False)
         else:
             sampler._choose_trajectories()
         yield sampler.chain.plan.stages, sampler.chain.plan.length > 0

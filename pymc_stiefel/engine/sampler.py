@@ -41,6 +41,7 @@ from pymc_stiefel.engine.kernels import no_u_turn_draws, static_draws
 from pymc_stiefel.engine.table import make_table, rows_of
 from pymc_stiefel.engine.trajectory import (
     ACCEPT,
+    INDEX,
     MATRIX,
     MAX_ENERGY,
     STATISTICS,
@@ -55,6 +56,9 @@ EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
 
 ENOUGH_DRAWS = 50
 """Draws of a window without which trajectories are not compared."""
+
+TRIES = 10
+"""Trajectories that get nowhere before a chain whose tuning has ended is taken to be stuck."""
 
 ENOUGH_WEIGHTS, SELDOM = 100, 0.02
 """Draws in which to weigh flips of signs, and the chance of acceptance that makes them worthwhile."""
@@ -111,6 +115,8 @@ class Chain:
     draws: int = 0
     tune: bool = True
     started: bool = False
+    frozen: bool = False  # tuning has ended
+    refuge: np.ndarray | None = None  # the state at the end of the last window
     seek: bool = False  # masses are new: look for a step size before the next draw
     trajectories: Trajectories = field(default_factory=Trajectories)  # of the window
     plan: Plan = field(default_factory=Plan)
@@ -261,19 +267,30 @@ class Sampler:
 
     def draws(self, count: int, q: np.ndarray | None = None, *, keep_gradient: bool = True) -> np.ndarray:
         """``count`` draws, of which all but the first start where the last one ended; at most ``plan_holds``."""
-        chain, settings = self.chain, self.settings
+        chain = self.chain
         stayed = q is None or (chain.started and q.tobytes() == chain.state.q.tobytes())
         if not stayed:
             chain.state.q[:] = q
         fresh = not (keep_gradient and stayed)
-        if not chain.tune and (chain.fallback or chain.weights is not None):
-            self._end_trials()
         if not chain.started:
             self._start()
             fresh = False
         elif chain.seek:
             chain.averaging.restart(self._search_step_size(self.step_size, fresh), boldness=2.0)
             chain.seek = fresh = False
+        if not (chain.tune or chain.frozen):
+            fresh = self._freeze(fresh)
+        if len(self.statistics) != count:
+            self._make_room(count)
+        self._run(fresh)
+        chain.draws += count
+        if chain.tune:
+            self._learn()
+        return self.states
+
+    def _run(self, fresh: bool) -> None:
+        """As many draws as there is room for."""
+        chain, settings = self.chain, self.settings
         kernel, eps, jitter = self._kernel, self.step_size, 0.0
         if chain.plan.length:
             kernel, length, jitter = static_draws, chain.plan.steps, settings.jitter
@@ -281,14 +298,8 @@ class Sampler:
             length = self._max_treedepth()
         else:
             length = self._n_steps(eps)
-        if len(self.statistics) != count:
-            self._make_room(count)
         learn = chain.tune and settings.adapt_metric
         kernel(*self._arguments(), eps, length, jitter, fresh, learn, self.states, self.statistics)
-        chain.draws += count
-        if chain.tune:
-            self._learn()
-        return self.states
 
     def _make_room(self, count: int) -> None:
         self.states, self.statistics = np.zeros((count, self.layout.size)), np.zeros((count, len(STATISTICS)))
@@ -365,8 +376,10 @@ class Sampler:
         window = window_of(chain.draws - 1)
         if window_of(chain.draws) == window:
             return
-        if not chain.decided and chain.draws > EARLY_DRAWS:
-            self._weigh_flips()
+        if chain.draws > EARLY_DRAWS:
+            chain.refuge = chain.state.q.copy()
+            if not chain.decided:
+                self._weigh_flips()
         both, kinds = chain.moments if window == 0 else merged(chain.previous, chain.moments), chain.kinds
         if both.has_moved:  # a chain that did not move teaches nothing
             chain.kinds = drift_kinds(settings.drift, self.layout.p, nearly_flat(self.layout, both))
@@ -437,12 +450,27 @@ class Sampler:
         chain.flips[chain.flips == WEIGHED] = NOT
         chain.weights, chain.decided = None, True
 
-    def _end_trials(self) -> None:
-        """What is still on trial when tuning ends has not shown what it is worth."""
+    def _freeze(self, fresh: bool) -> bool:
+        """Tuning has ended: what is still on trial is dropped, and the chain has to be able to move.
+
+        While it was sought, a small step size may have let the chain into a place that the final one cannot leave. If
+        trajectories get nowhere the chain goes on from where it was at the end of the last window. Returns whether the
+        density is to be evaluated.
+        """
         chain = self.chain
-        chain.plan, chain.fallback = chain.fallback or chain.plan, None
+        chain.plan, chain.fallback, chain.frozen = chain.fallback or chain.plan, None, True
         self._end_weighing()
         self._bind()
+        if chain.refuge is None:
+            return fresh
+        self._make_room(1)
+        for _ in range(TRIES):
+            self._run(fresh)
+            fresh = False
+            if self.stats[INDEX] != 0.0:
+                return False
+        chain.state.q[:] = chain.refuge
+        return True
 
     def snapshot(self) -> Chain:
         """A copy of what the chain remembers, to be given to ``restore``."""
