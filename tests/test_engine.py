@@ -458,6 +458,30 @@ def test_scales_that_differ_by_many_orders_need_no_help(kind):
     assert statistics[:, STATISTICS.index("diverging")].sum() == 0
 
 
+def test_a_chain_that_cannot_move_after_tuning_goes_back():
+    """To a place that is as good as any to start from; with tuning long over, it stays where it is."""
+
+    def target(q, gradient, extra):
+        x, g = carray(q, (11,)), carray(gradient, (11,))
+        g[:] = 0.0
+        steep = 1.0 if abs(x[10]) < 6.0 else 1e6
+        g[10] = -steep * x[10]
+        return -0.5 * steep * x[10] ** 2
+
+    density = numba.cfunc(kernels.DENSITY_SIGNATURE)(target)
+    start = np.concatenate([np.eye(5, 2).T.ravel(), [0.5]])
+    for frozen in (False, True):
+        _, _, sampler = kernels.run_chain(
+            density, make_layout([(5, 2)], 1), start, 0, np.random.default_rng(1), tune=300, drift="splitting"
+        )
+        chain = sampler.chain
+        chain.tune, chain.frozen = False, frozen
+        lost = chain.state.q.copy()
+        lost[10] = 7.0
+        assert (sampler.draw(lost)[10] == 7.0) == frozen
+        assert abs(sampler.draw(None)[10]) < 6.0 or frozen
+
+
 def test_chain_state_can_be_saved_and_restored():
     *_, density = kernels.problem(6, 3, np.random.default_rng(0))
     layout = make_layout([(6, 3)], 0)
