@@ -417,6 +417,16 @@ def test_signs_stay_where_nothing_is_gained(weight):
     assert not idata["sample_stats"]["reflected"].values.any()
 
 
+def test_flips_that_are_needed_say_nothing_of_others():
+    """Beside a matrix of O(n), whose columns are flipped anyway, a vector that needs no flips has none."""
+    with poles(0.5) as model:
+        pst.StiefelUniform("Q", n=2, p=2)
+        step = pst.StiefelNUTS()
+    draw(model, draws=20, tune=500, step=step)
+    assert step.chain.decided
+    assert step.chain.flips.tolist() == [0, 1]
+
+
 def test_rotations_stay_rotations():
     with pm.Model() as model:
         R = pst.SpecialOrthogonal("R", n=3)

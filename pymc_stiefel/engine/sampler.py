@@ -278,7 +278,9 @@ class Sampler:
         elif chain.seek:
             chain.averaging.restart(self._search_step_size(self.step_size, fresh), boldness=2.0)
             chain.seek = fresh = False
-        if not (chain.tune or chain.frozen):
+        if chain.tune:
+            chain.frozen = False
+        elif not chain.frozen:
             fresh = self._freeze(fresh)
         if len(self.statistics) != count:
             self._make_room(count)
@@ -372,7 +374,8 @@ class Sampler:
             chain.trajectories.add(self.states, *sums)
         if chain.weights is not None:
             for m, weight in self.statistics[:, [MATRIX, WEIGHT]]:
-                chain.weights[int(m)] += 1.0, weight
+                if m > 0.0:  # else a flip was made, of a matrix of O(n)
+                    chain.weights[int(m) - 1] += 1.0, weight
         window = window_of(chain.draws - 1)
         if window_of(chain.draws) == window:
             return

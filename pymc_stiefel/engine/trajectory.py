@@ -34,7 +34,7 @@ MAX_ENERGY_ERROR = 1000.0
 
 # What a trajectory reports, by place in the vector of statistics; "turn" is the cosine of the angle, in the metric, by
 # which the first step of a no-U-turn trajectory turns the velocity; "weight" is the chance that the reflection of a
-# column of "matrix", which is only weighed, would have been accepted.
+# column of "matrix" (counted from 1), which is only weighed, would have been accepted.
 STATISTICS = (
     "depth",
     "tree_size",
@@ -345,7 +345,7 @@ def reflect(density, extra, source, layout, work, state, stats):
     stats[GRADIENTS] += 1.0
     change = point.value[0] - state.value[0]
     if layout.flips[m] == WEIGHED:
-        stats[MATRIX] = m
+        stats[MATRIX] = m + 1.0
         stats[WEIGHT] = min(1.0, np.exp(change)) if np.isfinite(change) else 0.0
     elif np.log(uniform(source)) < change:
         copy_point(point, state)
