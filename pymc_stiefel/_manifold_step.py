@@ -22,20 +22,23 @@ from pymc_stiefel.density import ModelDensity, manifold_block
 SMALL = 20_000
 
 
+Point = dict[str, np.ndarray]
+Statistics = dict[str, Any]
+
+
 @dataclass
 class Ahead:
     """Draws made in one go, of which the first ``place`` have been handed out."""
 
     states: np.ndarray
-    rows: list[list[float]]  # what the sampler reports
-    start: float
+    points: list[Point]
+    stats: list[Statistics]
     seconds: float  # of each
-    processor_seconds: float
     place: int = 0
 
     @property
     def is_over(self) -> bool:
-        return self.place == len(self.rows)
+        return self.place == len(self.stats)
 
     @property
     def last(self) -> np.ndarray:
@@ -54,21 +57,19 @@ class ManifoldStep(ArrayStepShared):
     _density: ModelDensity
     _model: pm.Model
     _sampler: Any
-    _here: dict[str, np.ndarray] | None = None  # the point of the last draw, while the chain is there
+    _here: Point | None = None  # the point of the last draw, while the chain is there
     ahead: Ahead | None = None
 
     def _make_sampler(self) -> None:
         """Set ``_sampler`` from the settings and the compiled density."""
         raise NotImplementedError
 
-    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[list[float]]]:
-        """At least one draw from ``flat``, or from where the chain is: states, and what the sampler reports of each."""
-        state = self._sampler.draw(flat, keep_gradient=not (self.shared or changed))
-        return state[None], [self._sampler.stats.tolist()]
-
-    def _statistics(self, row: list[float]) -> dict[str, Any]:
-        """Statistics of a draw, from what the sampler reports of it."""
+    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[Statistics]]:
+        """At least one draw from ``flat``, or from where the chain is: new states and their statistics."""
         raise NotImplementedError
+
+    def _hand_out(self, stats: Statistics) -> None:
+        """Complete the statistics of a draw by what depends on those before it."""
 
     # ------------------------------------------------------------ state
 
@@ -120,33 +121,30 @@ class ManifoldStep(ArrayStepShared):
 
     # ------------------------------------------------------------ one draw
 
-    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    def step(self, point: Point) -> tuple[Point, list[Statistics]]:
         """One draw from ``point``."""
-        sampler, density = self._sampler, self._density
+        sampler, density, ahead = self._sampler, self._density, self.ahead
         for name, shared in self.shared.items():
             shared.set_value(point[name], borrow=True)
         if sampler.rng is not self.rng:
             sampler.rng = self.rng
         changed = density.refresh()
-        sampler.extra = density.extra
-        ahead = self.ahead
         if ahead is None or ahead.is_over or changed or not self._is_here(point):
+            sampler.extra = density.extra
             ahead = self.ahead = self._make_draws(point, changed)
         place, ahead.place = ahead.place, ahead.place + 1
-        stats = self._statistics(ahead.rows[place])
-        stats["perf_counter_diff"], stats["process_time_diff"] = ahead.seconds, ahead.processor_seconds
-        stats["perf_counter_start"] = ahead.start + place * ahead.seconds
-        self._here = point | density.unpack(ahead.states, place)
+        stats, self._here = ahead.stats[place], ahead.points[place]
+        self._hand_out(stats)
         return self._here, [stats]
 
-    def _is_here(self, point: dict[str, np.ndarray]) -> bool:
+    def _is_here(self, point: Point) -> bool:
         """Whether ``point`` is the last draw handed out, be it under another name."""
         if point is self._here:
             return True
         ahead = self.ahead
         return bool(ahead and ahead.place and self._density.pack(point).tobytes() == ahead.last.tobytes())
 
-    def _make_draws(self, point: dict[str, np.ndarray], changed: bool) -> Ahead:
+    def _make_draws(self, point: Point, changed: bool) -> Ahead:
         start, processor_start = time.perf_counter(), time.process_time()
         flat = None
         if point is not self._here:
@@ -155,10 +153,14 @@ class ManifoldStep(ArrayStepShared):
                 flat = self._checked_start(flat, point)
         elif self.ahead and not self.ahead.is_over:  # the data have changed: what was drawn beforehand is void
             flat = self.ahead.last.copy()
-        states, rows = self._draws(flat, changed)
-        each = 1.0 / len(rows)
-        seconds, processor = time.perf_counter() - start, time.process_time() - processor_start
-        return Ahead(states, rows, start, seconds * each, processor * each)
+        states, statistics = self._draws(flat, changed)
+        points = self._density.unpack(states, point)
+        seconds = (time.perf_counter() - start) / len(points)
+        processor_seconds = (time.process_time() - processor_start) / len(points)
+        for place, stats in enumerate(statistics):
+            stats["perf_counter_diff"], stats["process_time_diff"] = seconds, processor_seconds
+            stats["perf_counter_start"] = start + place * seconds
+        return Ahead(states, points, statistics, seconds)
 
     def astep(self, q0):
         """Not used: a state is packed in the order of the engine, not in PyMC's."""
@@ -166,7 +168,7 @@ class ManifoldStep(ArrayStepShared):
 
     # ------------------------------------------------------------ start of a chain
 
-    def _checked_start(self, flat: np.ndarray, point: dict[str, np.ndarray]) -> np.ndarray:
+    def _checked_start(self, flat: np.ndarray, point: Point) -> np.ndarray:
         """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
         density = self._density
         flat = density.on_manifold(flat)
@@ -210,7 +212,7 @@ def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True
         )
 
 
-def _short(point: dict[str, np.ndarray]) -> str:
+def _short(point: Point) -> str:
     def show(value):
         text = np.array2string(np.asarray(value).ravel()[:4], precision=4, separator=", ")
         return text if np.size(value) <= 4 else f"{text[:-1]}, ...]"

@@ -144,7 +144,6 @@ class ModelDensity:
         self.slots = _make_slots(values, blocks, initial_point)
         self.layout = _make_layout(self.slots, reflect)
         self._by_name = {str(slot.value.name): slot for slot in self.slots}
-        self._viewed: np.ndarray | None = None
 
         logp = _log_density(model, [value for value in values if blocks[value] is not None], jacobian)
         self.batches = no_batches()
@@ -255,14 +254,17 @@ class ModelDensity:
             slot.view(flat)[...] = np.reshape(point[name], slot.shape)
         return flat
 
-    def unpack(self, states: np.ndarray, row: int | tuple[()] = ()) -> dict[str, np.ndarray]:
-        """The point of a flat vector, or of one among several, copied."""
-        if states is not self._viewed:  # they stay where they are for many draws: their views are made once
-            self._viewed = states
-            self._views = [
-                (name, slot.view(states), np.dtype(slot.value.dtype)) for name, slot in self._by_name.items()
-            ]
-        return {name: np.array(view[row], dtype, order="C") for name, view, dtype in self._views}
+    def unpack(self, states: np.ndarray, point: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The points of flat vectors, one a row, copied; in them ``point``, whose order they keep, is brought up to date."""
+        columns = []
+        for name, value in point.items():
+            slot = self._by_name.get(name)
+            if slot is None:
+                columns.append([value] * len(states))
+            else:
+                values = np.array(slot.view(states), slot.value.dtype, order="C")
+                columns.append([values[k, ...] for k in range(len(states))])
+        return [dict(zip(point, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
         """Replace matrices that are not orthonormal by the nearest that are, in place."""
@@ -286,9 +288,9 @@ class ModelDensity:
 
     def __getstate__(self) -> dict[str, Any]:
         """Compiled C functions do not travel to other processes; they are linked anew there."""
-        dropped = ("_c_function", "address", "_graph", "_values", "_held", "extra", "_views")
+        dropped = ("_c_function", "address", "_graph", "_values", "_held", "extra")
         state = {key: value for key, value in self.__dict__.items() if key not in dropped}
-        return state | {"_function": _Travelling(self._function), "_viewed": None}
+        return state | {"_function": _Travelling(self._function)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

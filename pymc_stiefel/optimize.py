@@ -395,7 +395,7 @@ def _reader(model: pm.Model, density: ModelDensity, point) -> Callable[[np.ndarr
     function = model.compile_fn(outputs, inputs=model.value_vars, mode=mode, on_unused_input="ignore")
 
     def read(flat: np.ndarray) -> Optimum:
-        values = {**point, **density.unpack(flat)}
+        values = density.unpack(flat[None], point)[0]
         found = {name: values[value] for name, value in names.items()}
         if outputs:
             found.update(zip((variable.name for variable in outputs), function(values), strict=True))

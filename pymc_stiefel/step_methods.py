@@ -18,7 +18,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel._manifold_step import Ahead, ManifoldStep, check_values
+from pymc_stiefel._manifold_step import Ahead, ManifoldStep, Statistics, check_values
 from pymc_stiefel.density import ModelDensity, manifold_block
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
@@ -111,28 +111,26 @@ class _ManifoldHMC(ManifoldStep):
         super().setup_chain(rng, tune, draws)
         self._sampler.tuning = tune
 
-    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[list[float]]]:
+    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[Statistics]]:
         sampler, count = self._sampler, 1
         if self.ahead and not (self.shared or changed):
             count = max(1, min(MOST_AHEAD, sampler.plan_holds, int(PATIENCE / self.ahead.seconds)))
         states = sampler.draws(count, flat, keep_gradient=not (self.shared or changed))
-        return states, sampler.statistics.tolist()
+        kept = not self.tune
+        return states, [self._statistics(row, kept) for row in sampler.statistics.tolist()]
 
-    def _statistics(self, row: list[float]) -> dict[str, Any]:
-        tune = self.tune
-        # in the order of STATISTICS: a draw is short enough for a look-up by name to count
-        depth, size, accept, diverging, energy, error, max_error, logp, *others = row
-        index, reached, off, reflected, _, eps, gradients, *_ = others
-        self.divergences += bool(diverging) and not tune
-        self.iter_count += 1
+    @staticmethod
+    def _statistics(row: list[float], kept: bool) -> Statistics:
+        # in the order of the engine's STATISTICS: a draw is short enough for a look-up by name to count
+        depth, size, accept, diverging, energy, error, max_error, logp, index, reached, off, reflected, *others = row
+        _, eps, averaged, gradients, *_ = others
         return {
             "depth": int(depth),
             "step_size": eps,
             "mean_tree_accept": accept,
-            "step_size_bar": self._sampler.averaged_step_size,
+            "step_size_bar": averaged,
             "tree_size": size,
-            "diverging": bool(diverging),
-            "divergences": self.divergences,
+            "diverging": diverging > 0.0,
             "energy_error": error,
             "energy": energy,
             "max_energy_error": max_error,
@@ -140,12 +138,20 @@ class _ManifoldHMC(ManifoldStep):
             "largest_eigval": np.nan,
             "smallest_eigval": np.nan,
             "index_in_trajectory": int(index),
-            "reached_max_treedepth": bool(reached) and not tune,
-            "warning": self._divergence_warning(tune, max_error) if diverging else None,
+            "reached_max_treedepth": kept and reached > 0.0,
+            "warning": None,
             "gradients": int(gradients),
             "orthogonality_error": off,
-            "reflected": bool(reflected),
+            "reflected": reflected > 0.0,
         }
+
+    def _hand_out(self, stats: Statistics) -> None:
+        self.iter_count += 1
+        if stats["diverging"]:
+            tune = self.tune
+            self.divergences += not tune
+            stats["warning"] = self._divergence_warning(tune, stats["max_energy_error"])
+        stats["divergences"] = self.divergences
 
     def _divergence_warning(self, tune: bool, error: float) -> SamplerWarning:
         kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE

@@ -217,8 +217,12 @@ class OrthogonalSGHMC(ManifoldStep):
             density.layout, density.address, self.settings, self._metric, self.rng, density.extra, density.batches
         )
 
-    def _statistics(self, row: list[float]) -> dict[str, Any]:
-        raw = dict(zip(STATISTICS, row, strict=True))
+    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[dict[str, Any]]]:
+        state = self._sampler.draw(flat, keep_gradient=not (self.shared or changed))
+        return state[None], [self._statistics(self._sampler.stats)]
+
+    def _statistics(self, row: np.ndarray) -> dict[str, Any]:
+        raw = dict(zip(STATISTICS, row.tolist(), strict=True))
         diverging = self.chain.stopped
         warning = self._warning(raw)
         self.divergences += diverging and not self.tune

@@ -343,7 +343,7 @@ def plans(windows):
         draws = rng.standard_normal((200, 10))
         sampler.chain.trajectories = Trajectories()
         for block in np.split(np.cumsum(draws, axis=0) if kind == WALK else draws, 20):
-            sampler.chain.trajectories.add(block, *(10 * value for value in (size, accept, 1.4, np.cos(1.4))))
+            sampler.chain.trajectories.add(block, np.tile((size, accept, 1.4, np.cos(1.4)), (10, 1)))
         if kind == "end of tuning":
             sampler._freeze(False)
         else:
@@ -391,7 +391,7 @@ def test_autocorrelations_of_a_window():
         x[k] = -0.6 * x[k - 1] + 0.8 * rng.standard_normal(50)
     window = Trajectories()
     for block in x[:1], x[1:]:
-        window.add(block, *(len(block) * value for value in (3.0, 0.85, 0.7, np.cos(0.7))))
+        window.add(block, np.tile((3.0, 0.85, 0.7, np.cos(0.7)), (len(block), 1)))
     coordinates, squares = window.correlations
     np.testing.assert_allclose([coordinates.mean(), squares.mean()], [-0.6, 0.36], atol=0.01)
     slow = np.quantile([coordinates, squares], 0.9, method="lower")
@@ -432,6 +432,23 @@ def test_many_draws_in_one_go_are_those_of_single_calls(kind):
     np.testing.assert_array_equal(states, [q for q, _ in single])
     np.testing.assert_array_equal(chains[1].statistics, [stats for _, stats in single[8:]])
     np.testing.assert_array_equal(states[-1], chains[1].chain.state.q)
+
+
+@each_drift
+def test_tuning_in_one_go_learns_what_single_draws_teach(kind):
+    *_, density = kernels.problem(6, 3, np.random.default_rng(0))
+    layout, start, chains = make_layout([(6, 3)], 0), np.eye(6, 3).T.ravel(), []
+    for in_one_go in (False, True):
+        sampler = Sampler(layout, density.address, Settings(kind), np.random.default_rng(3))
+        sampler.tuning = 140 if in_one_go else None
+        sampler.draw(start)
+        while sampler.chain.draws < 140:
+            sampler.draws(sampler.plan_holds)
+        chains.append(sampler)
+    assert chains[1].statistics.shape[0] == 25  # from the end of a window to the end of tuning
+    np.testing.assert_array_equal(chains[0].chain.state.q, chains[1].chain.state.q)
+    np.testing.assert_array_equal(chains[0].chain.averaging.values, chains[1].chain.averaging.values)
+    assert chains[0].stats.tolist() == chains[1].stats.tolist()
 
 
 @each_drift

@@ -185,7 +185,7 @@ def test_gradient_without_jacobian():
     assert best["g"] == pytest.approx(1.0)  # the mode of the density of g itself, (a - 1) / b
     density = ModelDensity(model, model.value_vars, model.initial_point(), jacobian=False)
     point = {name: np.asarray(value) for name, value in model.initial_point().items()}
-    np.testing.assert_allclose(density.unpack(density.pack(point))["g_log__"], point["g_log__"])
+    np.testing.assert_allclose(density.unpack(density.pack(point)[None], point)[0]["g_log__"], point["g_log__"])
 
 
 def test_progress_bar_is_shown(capsys):

@@ -39,62 +39,88 @@ MAX_STEP_SIZE = 1.4
 accepts steps of any size; with larger ones than this, a few on a circle, a U-turn goes unseen between two of them."""
 
 
-@dataclass
-class DualAveraging:
-    """Nesterov's dual averaging of the log step size, as in Hoffman & Gelman (2014)."""
+TARGET, LOG_LARGEST, LOG_STEP, LOG_BAR, MU, ERROR, COUNT = range(7)
+"""Places in the vector of a dual averaging: what it is given, and then what it knows."""
 
-    target: float
-    largest: float = math.inf
-    log_step: float = 0.0
-    log_bar: float = 0.0
-    mu: float = 0.0
-    error: float = 0.0
-    count: int = 1
+
+class DualAveraging:
+    """Nesterov's dual averaging of the log step size, as in Hoffman & Gelman (2014).
+
+    It lives in the vector ``values``, which compiled code brings up to date draw by draw, see ``adapt_step_size``.
+    """
+
+    def __init__(self, target: float, largest: float = math.inf) -> None:
+        self.values = np.array([target, math.log(largest), 0.0, 0.0, 0.0, 0.0, 1.0])
 
     def restart(self, eps: float, boldness: float) -> None:
         """Begin again at ``eps``, drawn towards ``boldness`` times that."""
-        eps = min(eps, self.largest)
-        self.log_step = self.log_bar = math.log(eps)
-        self.mu = math.log(boldness * eps)
-        self.error, self.count = 0.0, 1
+        log_eps = min(math.log(eps), self.values[LOG_LARGEST])
+        self.values[LOG_STEP:] = log_eps, log_eps, log_eps + math.log(boldness), 0.0, 1.0
 
-    def update(self, accept: float) -> None:
-        weight = 1.0 / (self.count + 10.0)
-        self.error = (1.0 - weight) * self.error + weight * (self.target - accept)
-        self.log_step = min(self.mu - self.error * math.sqrt(self.count) / 0.05, math.log(self.largest))
-        forget = self.count**-0.75
-        self.log_bar = forget * self.log_step + (1.0 - forget) * self.log_bar
-        self.count += 1
+    @property
+    def step_size(self) -> float:
+        """To be tried next."""
+        return math.exp(self.values[LOG_STEP])
+
+    @property
+    def averaged(self) -> float:
+        """The step size settled on so far."""
+        return math.exp(self.values[LOG_BAR])
+
+    @averaged.setter
+    def averaged(self, eps: float) -> None:
+        self.values[LOG_BAR] = math.log(eps)
+
+
+@inner
+def adapt_step_size(averaging, accept):
+    """Learn from the acceptance of the last trajectory; ``averaging`` is the vector of a ``DualAveraging``."""
+    count = averaging[COUNT]
+    weight = 1.0 / (count + 10.0)
+    error = (1.0 - weight) * averaging[ERROR] + weight * (averaging[TARGET] - accept)
+    log_step = min(averaging[MU] - error * np.sqrt(count) / 0.05, averaging[LOG_LARGEST])
+    forget = count**-0.75
+    averaging[LOG_STEP] = log_step
+    averaging[LOG_BAR] = forget * log_step + (1.0 - forget) * averaging[LOG_BAR]
+    averaging[ERROR], averaging[COUNT] = error, count + 1.0
 
 
 @dataclass
 class Trajectories:
     """The trajectories of a window: what they cost, how far they turn, what successive draws have in common."""
 
-    count: int = 0
-    size: float = 0.0  # sums: of steps, acceptances, step sizes, cosines of the angle by which the first step turns
-    accept: float = 0.0
-    eps: float = 0.0
-    cosine: float = 0.0
     draws: list[np.ndarray] = field(default_factory=list)  # one a row
+    known: list[np.ndarray] = field(default_factory=list)  # steps, acceptance, step size, see below
 
-    def add(self, states: np.ndarray, size: float, accept: float, eps: float, cosine: float) -> None:
-        """Draws, one a row, and the sums of what is known of their trajectories."""
-        self.count += len(states)
-        self.size += size
-        self.accept += accept
-        self.eps += eps
-        self.cosine += cosine
+    def add(self, states: np.ndarray, known: np.ndarray) -> None:
+        """Draws, one a row, and what is known of their trajectories.
+
+        That is the number of steps, the acceptance, the step size, and the cosine of the angle by which the first turns.
+        """
         self.draws.append(states[:, :: 1 + states.shape[1] // MOST_WATCHED].copy())
+        self.known.append(known)
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.known))
+
+    @cached_property
+    def means(self) -> list[float]:
+        """Of what is known, over the window as a whole: rounding does not depend on how it was divided."""
+        return np.concatenate(self.known).mean(axis=0).tolist()
+
+    @property
+    def size(self) -> float:
+        return self.means[0]
 
     @property
     def acceptance(self) -> float:
-        return self.accept / self.count
+        return self.means[1]
 
     @property
     def are_short(self) -> bool:
         """Whether they turn back after the few steps without which a turn cannot be seen."""
-        return self.size < 4.5 * self.count
+        return self.size < 4.5
 
     @cached_property
     def correlations(self) -> np.ndarray:
@@ -113,11 +139,12 @@ class Trajectories:
         """
         ordered = np.sort(self.correlations, axis=None)
         slow = min(float(ordered[int(0.9 * (ordered.size - 1))]), 0.99)
-        return (1.0 - slow) / (1.0 + slow) / (1.0 + stages * self.size / self.count)
+        return (1.0 - slow) / (1.0 + slow) / (1.0 + stages * self.size)
 
     def quarter(self) -> float:
         """Time in which velocities turn by a right angle, by what the first step turns them."""
-        return 0.5 * math.pi * self.eps / self.count / _angle(self.cosine / self.count)
+        _, _, eps, cosine = self.means
+        return 0.5 * math.pi * eps / _angle(cosine)
 
     def better_length(self, length: float) -> float:
         """Length that should bring the correlation of successive draws to ``CORRELATION``, by that at ``length``.
@@ -133,7 +160,7 @@ class Trajectories:
         Rejections are taken to grow as the fourth power of the step size.
         """
         rejected, allowed = max(1.0 - self.acceptance, 0.0), 0.75 * (1.0 - target)
-        return max(1, math.ceil(length / (self.eps / self.count) * (rejected / allowed) ** 0.25))
+        return max(1, math.ceil(length / self.means[2] * (rejected / allowed) ** 0.25))
 
 
 def _angle(cosine: float) -> float:

@@ -37,7 +37,7 @@ from pymc_stiefel.engine.blocks import (
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
-from pymc_stiefel.engine.kernels import no_u_turn_draws, static_draws
+from pymc_stiefel.engine.kernels import Pace, no_u_turn_draws, static_draws
 from pymc_stiefel.engine.table import make_table, rows_of
 from pymc_stiefel.engine.trajectory import (
     ACCEPT,
@@ -52,7 +52,8 @@ from pymc_stiefel.engine.trajectory import (
     make_workspace,
 )
 
-EARLY_DRAWS, EARLY_TREEDEPTH = 100, 8
+EARLY_DRAWS, EARLY_TREEDEPTH = 80, 8
+"""A window's end until which masses are guesses, and the tree depth until then."""
 
 ENOUGH_DRAWS = 50
 """Draws of a window without which trajectories are not compared."""
@@ -172,7 +173,7 @@ class Sampler:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
         for kind in {*self.chain.kinds, *drift_kinds(self.settings.drift, self.layout.p, self.layout.p > 0)}:
             drift_address(kind)
-        arguments = (*self._arguments(), 0.5, 10, 0.0, True, True, self.states, self.statistics)
+        arguments = (*self._arguments(), Pace(0.5, True, 10), True, True, self.states, self.statistics)
         self._kernel.compile(tuple(map(numba.typeof, arguments)))
         if self.may_settle:
             static_draws.compile(tuple(map(numba.typeof, arguments)))
@@ -209,7 +210,14 @@ class Sampler:
         self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.outer_kick)
         self.layout.flips[:] = chain.flips
         layout, work = self._lasting
-        self._table = make_table(layout, rows_of(chain.metric), rows_of(chain.state), work, rows_of(chain.moments))
+        self._table = make_table(
+            layout,
+            rows_of(chain.metric),
+            rows_of(chain.state),
+            work,
+            rows_of(chain.moments),
+            rows_of((chain.averaging.values,)),
+        )
 
     def reset(self) -> None:
         """Forget everything learnt, as for a new chain."""
@@ -229,17 +237,20 @@ class Sampler:
         )
 
     @property
+    def _adapts(self) -> bool:
+        """Whether the step size changes from draw to draw."""
+        return self.chain.tune and self.settings.adapt_step_size and not self.chain.plan.length
+
+    @property
     def step_size(self) -> float:
         """The step size of the next draw, but for jitter."""
-        if self.chain.tune and self.settings.adapt_step_size and not self.chain.plan.length:
-            return math.exp(self.chain.averaging.log_step)
-        return self.averaged_step_size
+        return self.chain.averaging.step_size if self._adapts else self.averaged_step_size
 
     @property
     def averaged_step_size(self) -> float:
         """The step size that tuning has settled on so far."""
         plan = self.chain.plan
-        return plan.length / plan.steps if plan.length else math.exp(self.chain.averaging.log_bar)
+        return plan.length / plan.steps if plan.length else self.chain.averaging.averaged
 
     @property
     def stats(self) -> np.ndarray:
@@ -250,11 +261,9 @@ class Sampler:
     def plan_holds(self) -> int:
         """How many draws can be made before tuning may change how."""
         chain = self.chain
-        if not self.is_dynamic:  # the number of steps is chosen for every draw
-            return 1
         if not chain.tune:
             return sys.maxsize
-        if not chain.plan.length or self.tuning is None or chain.draws >= self.tuning:
+        if self.tuning is None or chain.draws >= self.tuning:
             return 1
         return min(window_left(chain.draws), self.tuning - chain.draws)
 
@@ -292,37 +301,32 @@ class Sampler:
 
     def _run(self, fresh: bool) -> None:
         """As many draws as there is room for."""
-        chain, settings = self.chain, self.settings
-        kernel, eps, jitter = self._kernel, self.step_size, 0.0
-        if chain.plan.length:
-            kernel, length, jitter = static_draws, chain.plan.steps, settings.jitter
-        elif self.is_dynamic:
-            length = self._max_treedepth()
-        else:
-            length = self._n_steps(eps)
-        learn = chain.tune and settings.adapt_metric
-        kernel(*self._arguments(), eps, length, jitter, fresh, learn, self.states, self.statistics)
+        kernel = static_draws if self.chain.plan.length else self._kernel
+        learn = self.chain.tune and self.settings.adapt_metric
+        kernel(*self._arguments(), self._pace(), fresh, learn, self.states, self.statistics)
+
+    def _pace(self) -> Pace:
+        """Of the next trajectories."""
+        plan, settings, eps, adapts = self.chain.plan, self.settings, self.averaged_step_size, self._adapts
+        if plan.length:
+            return Pace(eps, adapts, plan.steps, jitter=settings.jitter)
+        if self.is_dynamic:
+            return Pace(eps, adapts, self._max_treedepth())
+        if settings.n_steps is not None:
+            return Pace(eps, adapts, settings.n_steps, spread=settings.jitter)
+        return Pace(eps, adapts, 2**settings.max_treedepth, settings.path_length or 0.0, settings.jitter)
 
     def _make_room(self, count: int) -> None:
         self.states, self.statistics = np.zeros((count, self.layout.size)), np.zeros((count, len(STATISTICS)))
 
     def _single_step(self, eps: float, fresh: bool) -> None:
         """A trajectory of one step, of which only the last row of statistics is kept."""
-        self._kernel(*self._arguments(), eps, 1, 0.0, fresh, False, self.states[:0], self.statistics[-1:])
+        pace = Pace(eps, False, 1)
+        self._kernel(*self._arguments(), pace, fresh, False, self.states[:0], self.statistics[-1:])
 
     def _max_treedepth(self) -> int:
         chain, most = self.chain, self.settings.max_treedepth
         return min(most, EARLY_TREEDEPTH) if chain.tune and chain.draws < EARLY_DRAWS else most
-
-    def _n_steps(self, eps: float) -> int:
-        """Leapfrogs of the next trajectory of fixed length."""
-        settings = self.settings
-        if settings.n_steps is not None:
-            length = float(settings.n_steps)
-        else:
-            length = min((settings.path_length or 0.0) / eps, 2.0**settings.max_treedepth)
-        spread = settings.jitter * (2.0 * self._rng.random() - 1.0) if settings.jitter else 0.0
-        return max(1, round(length * (1.0 + spread)))
 
     def _arguments(self) -> tuple:
         return self._table, self.density, self.extra, self._source, self.scheme
@@ -335,7 +339,7 @@ class Sampler:
         if settings.adapt_step_size:
             eps = self._search_step_size(eps, fresh=True)
         else:  # one move by the given step, for the gradient
-            chain.averaging.log_bar = math.log(eps)
+            chain.averaging.averaged = eps
             self._single_step(eps, fresh=True)
         if settings.adapt_metric and chain.tune:
             chain.metric = first_metric(self.layout, chain.state, chain.kinds, settings.pair)
@@ -364,16 +368,12 @@ class Sampler:
 
     def _learn(self) -> None:
         chain, settings = self.chain, self.settings
-        stats = self.statistics[0] if len(self.statistics) == 1 else self.statistics.sum(axis=0)
-        if settings.adapt_step_size and not chain.plan.length:  # a single draw: the next has another step size
-            chain.averaging.update(float(stats[ACCEPT]))
         if not settings.adapt_metric:
             return
         if self.may_settle:
-            sums = (float(stats[k]) for k in (TREE_SIZE, ACCEPT, STEP_SIZE, TURN))
-            chain.trajectories.add(self.states, *sums)
+            chain.trajectories.add(self.states, self.statistics[:, [TREE_SIZE, ACCEPT, STEP_SIZE, TURN]])
         if chain.weights is not None:
-            for m, weight in self.statistics[:, [MATRIX, WEIGHT]]:
+            for m, weight in self.statistics[:, [MATRIX, WEIGHT]].tolist():
                 if m > 0.0:  # else a flip was made, of a matrix of O(n)
                     chain.weights[int(m) - 1] += 1.0, weight
         window = window_of(chain.draws - 1)

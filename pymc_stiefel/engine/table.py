@@ -16,19 +16,19 @@ from pymc_stiefel.engine.blocks import Layout, Metric, Point
 from pymc_stiefel.engine.compiling import array_at, inlined
 from pymc_stiefel.engine.trajectory import Subtrees, Workspace
 
-ENTRIES = 55
+ENTRIES = 56
 """Rows that ``unpack`` reads, by number: in the order in which the named tuples are flattened."""
 
 
 def make_table(*parts: np.ndarray) -> np.ndarray:
-    """The table, int64 of shape (entries, 3), from the rows of layout, metric, state, workspace and moments."""
+    """The table, int64 of shape (entries, 3), from the rows of layout, metric, state, workspace, moments and step size."""
     table = np.concatenate(parts)
     if len(table) != ENTRIES:
         raise ValueError(f"the table has {len(table)} entries and unpack reads {ENTRIES}: bring them together")
     return table
 
 
-def rows_of(part: Layout | Metric | Point | Workspace | Moments) -> np.ndarray:
+def rows_of(part: Layout | Metric | Point | Workspace | Moments | np.ndarray) -> np.ndarray:
     """The rows of the table for one of its parts. The arrays have to outlive them."""
     return np.array([_row(entry) for entry in _flat(part)], dtype=np.int64)
 
@@ -119,7 +119,7 @@ def _blas(t, k):
 
 @inlined
 def unpack(t):
-    """Layout, metric, state, workspace and moments from the table."""
+    """Layout, metric, state, workspace, moments and what is known of the step size, from the table."""
     work = Workspace(
         _point(t, 19),
         _point(t, 25),
@@ -138,4 +138,4 @@ def unpack(t):
         _vector(t, 53),
         _matrix(t, 54),
     )
-    return _layout(t), _metric(t, 8), _point(t, 13), work, moments
+    return _layout(t), _metric(t, 8), _point(t, 13), work, moments, _vector(t, 55)

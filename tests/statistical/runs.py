@@ -58,7 +58,7 @@ def chain(layout, address, start, draws, rng, *, tune=445, extra=None, stretch=1
     for k in range(-tune, draws):
         if k == 0:
             sampler.chain.tune = False
-            sampler.chain.averaging.log_bar += np.log(stretch)
+            sampler.chain.averaging.averaged *= stretch
         q = sampler.draw(q).copy()
         if k >= 0:
             kept[k] = q
