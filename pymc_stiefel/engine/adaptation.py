@@ -107,7 +107,7 @@ class Trajectories:
     @cached_property
     def means(self) -> list[float]:
         """Of what is known, over the window as a whole: rounding does not depend on how it was divided."""
-        return np.concatenate(self.known).mean(axis=0).tolist()
+        return np.ascontiguousarray(np.concatenate(self.known)).mean(axis=0).tolist()
 
     @property
     def size(self) -> float:
