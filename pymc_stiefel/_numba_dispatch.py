@@ -85,14 +85,17 @@ def _signed_svd(Z, special):
 @compiled
 def _orthogonality_error(Z):
     n, p = Z.shape
+    error = np.zeros((p, p))
+    for k in range(n):  # by rows, which are contiguous
+        for i in range(p):
+            for j in range(i + 1):
+                error[i, j] += Z[k, i] * Z[k, j]
     worst = 0.0
     for i in range(p):
         for j in range(i + 1):
-            dot = -1.0 if i == j else 0.0
-            for k in range(n):
-                dot += Z[k, i] * Z[k, j]
-            if not abs(dot) <= worst:
-                worst = abs(dot)
+            entry = abs(error[i, j] - (1.0 if i == j else 0.0))
+            if not entry <= worst:
+                worst = entry
     return worst
 
 

@@ -26,8 +26,9 @@ from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
 
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
 
-MOST_AHEAD, PATIENCE = 32, 5e-4
-"""Draws to make in one go at most, and seconds they may take: calls from Python are long, beside a short trajectory."""
+MOST_AHEAD, PATIENCE = 32, 5e-3
+"""Draws to make in one go at most, and seconds they may take: calls from Python are long, beside a short trajectory, and
+sampler and PyMC each run faster for longer."""
 
 
 @dataclass_state

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, dot
+from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, dot, gram_matrix
 from pymc_stiefel.engine.compiling import inlined, inner, view
 
 NEVER, NOT, FLIPPED, WEIGHED = -1, 0, 1, 2
@@ -134,12 +134,24 @@ def split_in_place(layout, blas, q, a, b):
     for m in range(layout.n.size):
         x, g, gram = matrix_at(layout, m, q), matrix_at(layout, m, b), square_at(layout, m, a)
         p, n = x.shape
+        if _is_zero(g):  # a uniform matrix
+            gram[:] = 0.0
+            continue
         cross(blas, g, x, gram)  # (X'G)'
         if n == p:
             g[:] = 0.0
         else:
             add_product(blas, -1.0, gram, x, g)
         _make_skew(gram)
+
+
+@inner
+def _is_zero(matrix):
+    for i in range(matrix.shape[0]):
+        for j in range(matrix.shape[1]):
+            if matrix[i, j] != 0.0:
+                return False
+    return True
 
 
 @inner
@@ -245,20 +257,27 @@ def remove_normal_part(layout, blas, point, scratch):
             add_product(blas, -1.0, normal, x, b)
 
 
+NEGLIGIBLE = 1e-14
+"""Error of X'X that is left for the next time: a few trajectories' worth of rounding."""
+
+
 @inner
 def reorthonormalise(layout, blas, q, scratch):
-    """One Newton step ``X <- X (3 I - X'X) / 2`` for every matrix; returns the largest error removed."""
+    """One Newton step ``X <- X (3 I - X'X) / 2`` for every matrix that needs it; returns the largest error found."""
     worst = 0.0
     for m in range(layout.n.size):
         x = matrix_at(layout, m, q)
         p, n = x.shape
         error = view(scratch, 0, p, p)
-        old = view(scratch, p * p, p, n)
-        cross(blas, x, x, error)
+        gram_matrix(blas, x, error)
+        largest = 0.0
         for i in range(p):
             error[i, i] -= 1.0
-            for j in range(p):
-                worst = max(worst, abs(error[i, j]))
-        copy_matrix(x, old)
-        add_product(blas, -0.5, error, old, x)
+            for j in range(i + 1):
+                largest = max(largest, abs(error[i, j]))
+        worst = max(worst, largest)
+        if not largest < NEGLIGIBLE:
+            old = view(scratch, p * p, p, n)
+            copy_matrix(x, old)
+            add_product(blas, -0.5, error, old, x)
     return worst
