@@ -18,7 +18,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import matrix
 
-from pymc_stiefel import _functions, _sums
+from pymc_stiefel import _functions, _sums, _symmetric
 from pymc_stiefel.engine.blas import LARGE, axpy, dot
 from pymc_stiefel.engine.compiling import array_at, c_function, inner
 
@@ -60,7 +60,7 @@ optdb.register(NAME, in2out(_replace_dot), position=99)  # after all others, and
 
 def numba_mode() -> Mode:
     """PyTensor's numba mode, with these products."""
-    return get_mode("NUMBA").including(NAME, _functions.NAME, _sums.NAME)
+    return get_mode("NUMBA").including(NAME, _symmetric.NAME, _functions.NAME, _sums.NAME)
 
 
 # ---------------------------------------------------------------- the routine
