@@ -22,7 +22,7 @@ from pymc_stiefel.engine.blocks import Layout, Metric, Point
 from pymc_stiefel.engine.compiling import inner
 from pymc_stiefel.engine.drifts import SPLITTING
 
-WINDOWS = (10, 20, 35, 55, 80, 115, 165, 235, 335, 450, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
+WINDOWS = (10, 20, 35, 55, 80, 130, 190, 270, 380, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
 """Draws after which the masses are estimated anew. None falls shortly before a customary end of tuning."""
 
 MAX_DENSE = 100
@@ -72,17 +72,27 @@ class DualAveraging:
         self.values[LOG_BAR] = math.log(eps)
 
 
+FOUND, GAIN = 100, 1.5
+"""Updates after which the average is near enough to be used itself, and to be improved by steps of ``GAIN / count``.
+
+The steps tried before fluctuate by a third, and those that are short make long trajectories. With the reciprocal slope
+of the acceptance in the log step size as gain (Robbins & Monro) the average loses nothing.
+"""
+
+
 @inner
 def adapt_step_size(averaging, accept):
     """Learn from the acceptance of the last trajectory; ``averaging`` is the vector of a ``DualAveraging``."""
-    count = averaging[COUNT]
-    weight = 1.0 / (count + 10.0)
-    error = (1.0 - weight) * averaging[ERROR] + weight * (averaging[TARGET] - accept)
-    log_step = min(averaging[MU] - error * np.sqrt(count) / 0.05, averaging[LOG_LARGEST])
-    forget = count**-0.75
-    averaging[LOG_STEP] = log_step
-    averaging[LOG_BAR] = forget * log_step + (1.0 - forget) * averaging[LOG_BAR]
-    averaging[ERROR], averaging[COUNT] = error, count + 1.0
+    count, lack = averaging[COUNT], averaging[TARGET] - accept
+    averaging[COUNT] = count + 1.0
+    if count < FOUND:
+        weight, forget = 1.0 / (count + 10.0), count**-0.75
+        averaging[ERROR] += weight * (lack - averaging[ERROR])
+        averaging[LOG_STEP] = min(averaging[MU] - averaging[ERROR] * np.sqrt(count) / 0.05, averaging[LOG_LARGEST])
+        averaging[LOG_BAR] += forget * (averaging[LOG_STEP] - averaging[LOG_BAR])
+    else:
+        averaging[LOG_BAR] = min(averaging[LOG_BAR] - GAIN * lack / count, averaging[LOG_LARGEST])
+        averaging[LOG_STEP] = averaging[LOG_BAR]
 
 
 @dataclass
