@@ -142,7 +142,10 @@ class ManifoldStep(ArrayStepShared):
         if point is self._here:
             return True
         ahead = self.ahead
-        return bool(ahead and ahead.place and self._density.pack(point).tobytes() == ahead.last.tobytes())
+        if not (ahead and ahead.place):
+            return False
+        last = ahead.points[ahead.place - 1]
+        return all(np.array_equal(point[name], last[name]) for name in self._density.names)
 
     def _make_draws(self, point: Point, changed: bool) -> Ahead:
         start, processor_start = time.perf_counter(), time.process_time()

@@ -34,6 +34,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
+from pymc_stiefel._log_gaps import from_widths, has_log_gaps, in_widths, to_widths
 from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
 from pymc_stiefel._products import numba_mode
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
@@ -72,6 +73,7 @@ class _Slot:
     shape: tuple[int, ...]
     block: StiefelBlock | None
     start: int
+    widths: bool = False  # in the coordinates of _log_gaps
 
     @cached_property
     def size(self) -> int:
@@ -93,6 +95,16 @@ class _Slot:
     def pack(self, array):
         """A gradient, as an expression, in the layout of the flat vector."""
         return (array if self.stored is None else array.swapaxes(-1, -2)).ravel().astype("float64")
+
+    def write(self, value: np.ndarray, flat: np.ndarray) -> None:
+        """Put a value into its place in a flat vector."""
+        value = np.reshape(value, self.shape)
+        self.view(flat)[...] = to_widths(value) if self.widths else value
+
+    def read(self, flat: np.ndarray) -> np.ndarray:
+        """The values in each of several flat vectors, copied."""
+        values = self.view(flat)
+        return np.array(from_widths(values) if self.widths else values, self.value.dtype, order="C")
 
     def view(self, flat: np.ndarray) -> np.ndarray:
         """The place of the variable, in the variable's own shape, in one flat vector or in each of several."""
@@ -119,6 +131,8 @@ class ModelDensity:
         evaluates the density fills. Otherwise such a model is refused.
     jacobian : bool
         Whether the density of transformed variables includes the Jacobian of their transform.
+    widths : bool
+        Whether scales in order get coordinates in which necks are wider, see :mod:`pymc_stiefel._log_gaps`.
 
     Attributes
     ----------
@@ -138,10 +152,12 @@ class ModelDensity:
         reflect: bool | None = None,
         minibatches: bool = False,
         jacobian: bool = True,
+        widths: bool = False,
         compile_kwargs: dict | None = None,
     ):
         blocks = {value: manifold_block(model, value) for value in values}
-        self.slots = _make_slots(values, blocks, initial_point)
+        gaps = {value for value in values if widths and has_log_gaps(model, value)}
+        self.slots = _make_slots(values, blocks, gaps, initial_point)
         self.layout = _make_layout(self.slots, reflect)
         self._by_name = {str(slot.value.name): slot for slot in self.slots}
 
@@ -156,11 +172,12 @@ class ModelDensity:
         }
         _refuse_random(logp)
         flat = pt.vector("q", dtype="float64")
-        gradients: Any = pytensor.grad(
-            rewrite_pregrad(logp), [slot.value for slot in self.slots], disconnected_inputs="ignore"
-        )
+        symbols = {slot.value: slot.value for slot in self.slots}
+        for value in gaps:
+            logp, symbols[value] = in_widths(logp, value)
+        gradients: Any = pytensor.grad(rewrite_pregrad(logp), list(symbols.values()), disconnected_inputs="ignore")
         packed = pt.join(0, *[slot.pack(g) for slot, g in zip(self.slots, gradients, strict=True)])
-        givens = [(slot.value, slot.unpack(flat)) for slot in self.slots]
+        givens = [(symbols[slot.value], slot.unpack(flat)) for slot in self.slots]
         givens += [(value, self.shared[value.name]) for value in others]
         self._graph = ([flat], [pt.cast(logp, "float64"), packed], givens)
         self._compile_kwargs = {k: v for k, v in (compile_kwargs or {}).items() if k != "mode"}
@@ -247,11 +264,16 @@ class ModelDensity:
 
     # ------------------------------------------------------------ points
 
+    @property
+    def names(self) -> list[str]:
+        """Of the value variables that are sampled."""
+        return list(self._by_name)
+
     def pack(self, point: dict[str, np.ndarray]) -> np.ndarray:
         """The flat vector of a point (names and values of value variables)."""
         flat = np.empty(self.layout.size)
         for name, slot in self._by_name.items():
-            slot.view(flat)[...] = np.reshape(point[name], slot.shape)
+            slot.write(point[name], flat)
         return flat
 
     def unpack(self, states: np.ndarray, point: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -262,7 +284,7 @@ class ModelDensity:
             if slot is None:
                 columns.append([value] * len(states))
             else:
-                values = np.array(slot.view(states), slot.value.dtype, order="C")
+                values = slot.read(states)
                 columns.append([values[k, ...] for k in range(len(states))])
         return [dict(zip(point, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -316,12 +338,12 @@ def _arrive(make, arguments):
         return make(*arguments)
 
 
-def _make_slots(values, blocks, initial_point) -> list[_Slot]:
+def _make_slots(values, blocks, gaps, initial_point) -> list[_Slot]:
     """Orthonormal variables first, then the Euclidean ones."""
     slots, start = [], 0
     for value in sorted(values, key=lambda value: blocks[value] is None):
         shape = np.shape(initial_point[value.name])
-        slots.append(_Slot(value, shape, blocks[value], start))
+        slots.append(_Slot(value, shape, blocks[value], start, value in gaps))
         start += slots[-1].size
     return slots
 

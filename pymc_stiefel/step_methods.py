@@ -96,7 +96,9 @@ class _ManifoldHMC(ManifoldStep):
         check_values(model, values, type(self).__name__)
         if initial_point is None:
             initial_point = model.initial_point()
-        self._density = ModelDensity(model, values, initial_point, reflect=reflect, compile_kwargs=compile_kwargs)
+        self._density = ModelDensity(
+            model, values, initial_point, reflect=reflect, widths=True, compile_kwargs=compile_kwargs
+        )
         super().__init__(values, self._density.shared, blocked, rng=rng)
         self._model = model
         self.divergences = 0
