@@ -9,7 +9,7 @@ from __future__ import annotations
 import llvmlite.binding
 import numpy as np
 from numba import types
-from pytensor.compile.mode import Mode, get_mode, optdb
+from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
@@ -18,7 +18,6 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import matrix
 
-from pymc_stiefel import _functions, _sums, _symmetric
 from pymc_stiefel.engine.blas import LARGE, axpy, dot
 from pymc_stiefel.engine.compiling import array_at, c_function, inner
 
@@ -56,11 +55,6 @@ def _replace_dot(fgraph, node):
 
 
 optdb.register(NAME, in2out(_replace_dot), position=99)  # after all others, and only if asked for
-
-
-def numba_mode() -> Mode:
-    """PyTensor's numba mode, with these products."""
-    return get_mode("NUMBA").including(NAME, _symmetric.NAME, _functions.NAME, _sums.NAME)
 
 
 # ---------------------------------------------------------------- the routine

@@ -53,7 +53,10 @@ def _without_scales(matrix, axis: int):
 
 
 def _read(node):
-    """For a product with a symmetric constant C: C, how it stands, scales, and U of ``C U`` as (variable, transposed)."""
+    """For a product with a symmetric constant C: that, whether it stands on the right, scales, and the U of ``C U``.
+
+    U is given as a variable and whether it is to be transposed.
+    """
     left, right = node.inputs
     if _is_symmetric(left) and right.ndim == 2:
         scale, matrix = _without_scales(right, 0)
@@ -75,7 +78,8 @@ def _reuse_product(fgraph, node):
         if other is node or not isinstance(other.op, Dot):
             continue
         _, other_flipped, other_scale, other_factor = _read(other)
-        if other_factor == factor and (other_scale is None) and (scale is not None or flipped and not other_flipped):
+        simpler = scale is not None or (flipped and not other_flipped)
+        if simpler and other_scale is None and other_factor == factor:
             product = other.outputs[0] if flipped == other_flipped else other.outputs[0].T
             return [product if scale is None else scale * product]
     return None

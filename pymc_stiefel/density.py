@@ -28,15 +28,15 @@ from numba.extending import intrinsic
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pymc.pytensorf import compile, rewrite_pregrad
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel import geometry
+from pymc_stiefel import _functions, _products, _sums, _symmetric, geometry
 from pymc_stiefel._log_gaps import from_widths, has_log_gaps, in_widths, to_widths
 from pymc_stiefel._minibatches import INDEX_NAME, make_batches, with_own_indices
-from pymc_stiefel._products import numba_mode
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.engine.blocks import FLIPPED, NEVER, NOT, Layout, make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at
@@ -63,6 +63,11 @@ def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
 STRICT = {"numba__fastmath": False}
 """With PyTensor's relaxed floating-point rules, code fresh from the compiler rounds differently from the same code read
 from the cache, and a seed would give other draws in the next run, or in a spawned process."""
+
+
+def numba_mode() -> Mode:
+    """PyTensor's numba mode, with products, sums and elementary functions of our own."""
+    return get_mode("NUMBA").including(_symmetric.NAME, _products.NAME, _sums.NAME, _functions.NAME)
 
 
 @dataclass(frozen=True)
@@ -277,7 +282,7 @@ class ModelDensity:
         return flat
 
     def unpack(self, states: np.ndarray, point: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """The points of flat vectors, one a row, copied; in them ``point``, whose order they keep, is brought up to date."""
+        """The points of flat vectors, one a row: ``point``, in its order, with new values of the variables here."""
         columns = []
         for name, value in point.items():
             slot = self._by_name.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import field
 from types import FrameType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pymc as pm
@@ -27,8 +27,8 @@ from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
 
 MOST_AHEAD, PATIENCE = 32, 5e-3
-"""Draws to make in one go at most, and seconds they may take: calls from Python are long, beside a short trajectory, and
-sampler and PyMC each run faster for longer."""
+"""Draws to make in one go at most, and seconds they may take: a call from Python is long beside a short trajectory, and
+both sides run faster if they do not take turns with every draw."""
 
 
 @dataclass_state

@@ -105,7 +105,7 @@ class Trajectories:
     def add(self, states: np.ndarray, known: np.ndarray) -> None:
         """Draws, one a row, and what is known of their trajectories.
 
-        That is the number of steps, the acceptance, the step size, and the cosine of the angle by which the first turns.
+        That is the number of steps, the acceptance, the step size, and the cosine of the first step's angle.
         """
         self.draws.append(states[:, :: 1 + states.shape[1] // MOST_WATCHED].copy())
         self.known.append(known)

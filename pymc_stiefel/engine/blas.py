@@ -110,9 +110,7 @@ def _sum_eights(context, builder, arrays, count, combine):
 
 
 def _data(context, builder, kinds, values):
-    return [
-        context.make_array(kind)(context, builder, value).data for kind, value in zip(kinds, values, strict=True)
-    ]
+    return [context.make_array(kind)(context, builder, value).data for kind, value in zip(kinds, values, strict=True)]
 
 
 @intrinsic

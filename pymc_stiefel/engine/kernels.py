@@ -1,7 +1,7 @@
 """The compiled functions that Python calls. Each takes the table of a chain's arrays, see ``table``.
 
-They make a draw for each row of ``statistics``, and keep as many of the new states as ``states`` has rows. ``fresh`` asks
-for the density at the start; ``learn`` adds the draws to the moments of the window.
+They make a draw for each row of ``statistics``, and keep as many of the new states as ``states`` has rows. ``fresh``
+asks for the density at the start; ``learn`` adds the draws to the moments of the window.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ def begin(density, extra, source, layout, metric, state, work, eps, fresh, stats
 
 
 @inlined
-def finish(
-    density, extra, source, scheme, pace, layout, state, work, moments, averaging, learn, stats, k, states
-):
+def finish(density, extra, source, scheme, pace, layout, state, work, moments, averaging, learn, stats, k, states):
     """Reflection, orthonormal again; the draw is kept, and learnt from."""
     kinetic = stats[ENERGY] + state.value[0]
     stats[GRADIENTS] += stats[TREE_SIZE] * stages(scheme)

@@ -21,7 +21,7 @@ ENTRIES = 56
 
 
 def make_table(*parts: np.ndarray) -> np.ndarray:
-    """The table, int64 of shape (entries, 3), from the rows of layout, metric, state, workspace, moments and step size."""
+    """The table, int64 of shape (entries, 3), from the rows of its parts in the order of ``unpack``."""
     table = np.concatenate(parts)
     if len(table) != ENTRIES:
         raise ValueError(f"the table has {len(table)} entries and unpack reads {ENTRIES}: bring them together")
