@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+import pytensor.scalar.math as scalar_math
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -18,7 +19,6 @@ from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite
 from pytensor.scalar import basic as scalar
-from pytensor.scalar import math as scalar_math
 from pytensor.tensor.elemwise import Elemwise
 
 NAME = "pymc_stiefel_functions"

@@ -18,7 +18,7 @@ NAME = "pymc_stiefel_symmetric"
 
 
 def _is_symmetric(matrix) -> bool:
-    if not isinstance(matrix, Constant) or matrix.ndim != 2:
+    if not isinstance(matrix, Constant) or np.ndim(matrix.data) != 2:
         return False
     data = matrix.data
     return data.shape[0] == data.shape[1] > 1 and np.array_equal(data, data.T)

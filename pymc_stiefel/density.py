@@ -177,7 +177,7 @@ class ModelDensity:
         }
         _refuse_random(logp)
         flat = pt.vector("q", dtype="float64")
-        symbols = {slot.value: slot.value for slot in self.slots}
+        symbols: dict[Variable, Variable] = {slot.value: slot.value for slot in self.slots}
         for value in gaps:
             logp, symbols[value] = in_widths(logp, value)
         gradients: Any = pytensor.grad(rewrite_pregrad(logp), list(symbols.values()), disconnected_inputs="ignore")

@@ -216,7 +216,7 @@ class Sampler:
             rows_of(chain.state),
             work,
             rows_of(chain.moments),
-            rows_of((chain.averaging.values,)),
+            rows_of(chain.averaging.values),
         )
 
     def reset(self) -> None:

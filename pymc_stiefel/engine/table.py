@@ -28,7 +28,7 @@ def make_table(*parts: np.ndarray) -> np.ndarray:
     return table
 
 
-def rows_of(part: Layout | Metric | Point | Workspace | Moments | np.ndarray) -> np.ndarray:
+def rows_of(part: tuple | np.ndarray) -> np.ndarray:
     """The rows of the table for one of its parts. The arrays have to outlive them."""
     return np.array([_row(entry) for entry in _flat(part)], dtype=np.int64)
 
