@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 HEAD = (
     *("sampler", "min ESS/s", "tail", "after warm-up", "seconds", "gradients a draw", "µs a gradient"),
-    *("ESS per 1000 gradients", "compile, s", "seeds", "ratio"),
+    *("ESS per 1000 gradients", "compile, s", "divergences", "seeds", "ratio"),
 )
 
 PEERS = """
@@ -24,8 +24,9 @@ compared within one run; on another machine all of them change.
 
 Same model, priors, data and number of draws, two chains one after the other. The speed is the smallest bulk effective
 sample size (ArviZ) over the identified quantities of a problem, divided by the seconds of warm-up and sampling; medians
-over seeds, with their range. Compilation is apart. Gradients count every evaluation. The last column is the speed
-relative to the best peer. A sampler whose posterior means differ from those of the others (or from the exact ones,
+over seeds, with their range. Compilation is apart. Gradients count every evaluation. Divergences are those of a run, in
+the mean: where a sampler has some it has missed a part of the posterior, and its effective draws are fewer than they
+seem. The last column is the speed relative to the best peer. A sampler whose posterior means differ from those of the others (or from the exact ones,
 where known), or whose chains have not converged, is disqualified.
 
 A sampler that takes long runs with fewer seeds; mici, which is slower still, with 100 draws instead of 500 or 1000 (50
@@ -84,7 +85,8 @@ def rows_of(table: dict[str, dict]) -> list[list[str]]:
         speeds = [number(row["speed"]) + spread, number(row["tail_speed"]), number(row["speed_without_warmup"])]
         costs = [row["seconds"], row["gradients_per_draw"], row["microseconds_per_gradient"]]
         ratio = "" if row["ratio"] is None else number(row["ratio"])
-        rest = [1000 * row["ess_per_gradient"], row["compile"]]
+        divergences = float(np.mean([run["divergences"] for run in row["runs"]]))
+        rest = [1000 * row["ess_per_gradient"], row["compile"], divergences]
         rows.append([name, *speeds, *map(number, [*costs, *rest]), str(len(row["runs"])), ratio])
     return rows
 
