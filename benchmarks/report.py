@@ -26,8 +26,8 @@ Same model, priors, data and number of draws, two chains one after the other. Th
 sample size (ArviZ) over the identified quantities of a problem, divided by the seconds of warm-up and sampling; medians
 over seeds, with their range. Compilation is apart. Gradients count every evaluation. Divergences are those of a run, in
 the mean: where a sampler has some it has missed a part of the posterior, and its effective draws are fewer than they
-seem. The last column is the speed relative to the best peer. A sampler whose posterior means differ from those of the others (or from the exact ones,
-where known), or whose chains have not converged, is disqualified.
+seem. The last column is the speed relative to the best peer. A sampler whose posterior means differ from those of the
+others (or from the exact ones, where known), or whose chains have not converged, is disqualified.
 
 A sampler that takes long runs with fewer seeds; mici, which is slower still, with 100 draws instead of 500 or 1000 (50
 on the eigenmodel, 20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two
