@@ -75,9 +75,10 @@ def _reuse_product(fgraph, node):
         return None
     constant, flipped, scale, factor = found
     for other, _ in fgraph.clients[constant]:
-        if other is node or not isinstance(other.op, Dot):
+        known = _read(other) if other is not node and isinstance(other.op, Dot) else None
+        if known is None or known[0] is not constant:  # None for a product with a vector
             continue
-        _, other_flipped, other_scale, other_factor = _read(other)
+        _, other_flipped, other_scale, other_factor = known
         simpler = scale is not None or (flipped and not other_flipped)
         if simpler and other_scale is None and other_factor == factor:
             product = other.outputs[0] if flipped == other_flipped else other.outputs[0].T

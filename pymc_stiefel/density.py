@@ -161,7 +161,7 @@ class ModelDensity:
         compile_kwargs: dict | None = None,
     ):
         blocks = {value: manifold_block(model, value) for value in values}
-        gaps = {value for value in values if widths and has_log_gaps(model, value)}
+        gaps = [value for value in values if widths and has_log_gaps(model, value)]
         self.slots = _make_slots(values, blocks, gaps, initial_point)
         self.layout = _make_layout(self.slots, reflect)
         self._by_name = {str(slot.value.name): slot for slot in self.slots}

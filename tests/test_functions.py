@@ -120,3 +120,13 @@ def test_a_product_with_a_symmetric_constant_is_formed_once(symmetric, products)
     by_u, by_scale = function(u, s, 1.5)
     np.testing.assert_allclose(by_u, (C + C.T) @ u * s / 1.5**2)
     np.testing.assert_allclose(by_scale, np.sum(u * (C @ u), axis=0) / 1.5**2)
+
+
+def test_products_of_a_symmetric_constant_with_vectors_are_left_alone():
+    C = np.diag(np.arange(1.0, 6.0))
+    U, v = pt.matrix("U", shape=(5, 2)), pt.vector("v", shape=(5,))
+    with pytensor.config.change_flags(on_opt_error="raise"):
+        function = compiled([U, v], [pt.constant(C) @ U, pt.dot(pt.constant(C), v), (2.0 * U).T @ pt.constant(C)])
+    u, x = rng.standard_normal((5, 2)), rng.standard_normal(5)
+    for found, expected in zip(function(u, x), (C @ u, C @ x, 2 * u.T @ C), strict=True):
+        np.testing.assert_allclose(found, expected)
