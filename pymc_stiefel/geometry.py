@@ -416,7 +416,7 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
     """Symmetric composition of the exact flows of single pairs and single columns, for any metric.
 
-    Pairs, then columns, each by ``t/2``; then the same in reverse order. The flow of a column term moves that column
+    Columns, then pairs, each by ``t/2``; then the same in reverse order. The flow of a column term moves that column
     along a great circle, the flow of a pair term turns two columns into each other. Cost O(n p^2), without a linear
     solve or an exponential; it differs from the flow of ``K`` itself by O(t^3).
 
@@ -456,14 +456,14 @@ def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tup
     p = X.shape[1]
     A, B = split_tangent(X, r)
     X = X.copy()
+    columns = list(range(p)) if X.shape[0] > p else []
     pairs = [(i, j) for i in range(p) for j in range(i + 1, p)]
-    for i, j in pairs:
-        _pair_flow(X, A, B, i, j, w[i, j] * t / 2)
-    columns = [*range(p), *reversed(range(p))] if X.shape[0] > p else []
     for k in columns:
         _column_flow(X, A, B, k, c[k] * t / 2)
-    for i, j in reversed(pairs):
+    for i, j in [*pairs, *reversed(pairs)]:
         _pair_flow(X, A, B, i, j, w[i, j] * t / 2)
+    for k in reversed(columns):
+        _column_flow(X, A, B, k, c[k] * t / 2)
     return X, X @ A + B
 
 

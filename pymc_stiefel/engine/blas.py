@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 
 from pymc_stiefel.engine.compiling import inner, view
+from pymc_stiefel.engine.vectors import axpy, dot
 
 # Products with more multiplications than this go to BLAS.
 LARGE = 2_500
@@ -90,76 +90,6 @@ def _gemm(blas, transposed, rows, columns, depth, alpha, left, left_rows, right,
             _address(blas.integers, 5),
         ),
     )
-
-
-def _sum_eights(context, builder, arrays, count, combine):
-    """LLVM code: the sum of ``combine(*items)`` over the first ``count`` places, in eight interleaved sums.
-
-    A single sum could not be vectorised without changing its order, and eight in a loop are not recognised as such.
-    """
-    eight, add = ir.VectorType(ir.DoubleType(), 8), builder.fadd
-    sums = cgutils.alloca_once_value(builder, ir.Constant(eight, [0.0] * 8))
-    zero, step = (context.get_constant(types.intp, number) for number in (0, 8))
-    with cgutils.for_range_slice(builder, zero, count, step, zero.type) as (place, _):
-        places = [builder.bitcast(builder.gep(array, [place]), eight.as_pointer()) for array in arrays]
-        items = [builder.load(pointer, align=8) for pointer in places]
-        builder.store(add(builder.load(sums), combine(*items)), sums)
-    total = builder.load(sums)
-    s = [builder.extract_element(total, ir.Constant(ir.IntType(32), k)) for k in range(8)]
-    return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])))
-
-
-def _data(context, builder, kinds, values):
-    return [context.make_array(kind)(context, builder, value).data for kind, value in zip(kinds, values, strict=True)]
-
-
-@intrinsic
-def _dot_eights(typingctx, x, y, count):
-    """Inner product of the first ``count`` numbers, a multiple of eight."""
-
-    def codegen(context, builder, signature, args):
-        arrays = _data(context, builder, signature.args[:2], args[:2])
-        return _sum_eights(context, builder, arrays, args[2], builder.fmul)
-
-    return types.float64(x, y, types.intp), codegen
-
-
-@intrinsic
-def _total_eights(typingctx, x, count):
-    """Sum of the first ``count`` numbers, a multiple of eight."""
-
-    def codegen(context, builder, signature, args):
-        arrays = _data(context, builder, signature.args[:1], args[:1])
-        return _sum_eights(context, builder, arrays, args[1], lambda item: item)
-
-    return types.float64(x, types.intp), codegen
-
-
-@inner
-def total(x):
-    """Sum of a vector."""
-    whole = x.size - x.size % 8
-    result = _total_eights(x, whole)
-    for i in range(whole, x.size):
-        result += x[i]
-    return result
-
-
-@inner
-def dot(x, y):
-    """Inner product."""
-    whole = x.size - x.size % 8
-    total = _dot_eights(x, y, whole)
-    for i in range(whole, x.size):
-        total += x[i] * y[i]
-    return total
-
-
-@inner
-def axpy(alpha, x, y):
-    """``y += alpha x``"""
-    for i in range(x.size):
-        y[i] += alpha * x[i]
 
 
 @inner

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, dot, gram_matrix
+from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, gram_matrix
 from pymc_stiefel.engine.compiling import inlined, inner, view
+from pymc_stiefel.engine.vectors import dot
 
 NEVER, NOT, FLIPPED, WEIGHED = -1, 0, 1, 2
 """What becomes of the signs of columns: they must stay, they stay, they are flipped, or this is being considered."""

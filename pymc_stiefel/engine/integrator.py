@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import axpy
 from pymc_stiefel.engine.blocks import (
     apply_covariance,
     matrix_at,
@@ -21,6 +20,7 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, inner, normal
 from pymc_stiefel.engine.drifts import call_drift
+from pymc_stiefel.engine.vectors import axpy
 
 LEAPFROG, TWO_STAGE = 0.5, 0.211781
 """Share of a step in the first and in the last of its kicks."""

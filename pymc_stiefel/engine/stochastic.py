@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from pymc_stiefel.engine.blas import Blas, axpy, make_blas
+from pymc_stiefel.engine.blas import Blas, make_blas
 from pymc_stiefel.engine.blocks import (
     Layout,
     Metric,
@@ -45,6 +45,7 @@ from pymc_stiefel.engine.compiling import (
 )
 from pymc_stiefel.engine.drifts import CAYLEY, drift_address, scratch_size
 from pymc_stiefel.engine.integrator import draw_momentum, drift
+from pymc_stiefel.engine.vectors import axpy
 
 EULER, SYMMETRIC = "euler", "symmetric"
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import Blas, dot, make_blas
+from pymc_stiefel.engine.blas import Blas, make_blas
 from pymc_stiefel.engine.blocks import (
     NOT,
     WEIGHED,
@@ -29,6 +29,7 @@ from pymc_stiefel.engine.blocks import (
 from pymc_stiefel.engine.compiling import inlined, inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
 from pymc_stiefel.engine.integrator import evaluate, step
+from pymc_stiefel.engine.vectors import dot
 
 MAX_ENERGY_ERROR = 1000.0
 
