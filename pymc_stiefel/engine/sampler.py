@@ -384,12 +384,14 @@ class Sampler:
             if not chain.decided:
                 self._weigh_flips()
         both, kinds = chain.moments if window == 0 else merged(chain.previous, chain.moments), chain.kinds
+        flat = nearly_flat(self.layout, both)
         if both.has_moved:  # a chain that did not move teaches nothing
-            chain.kinds = drift_kinds(settings.drift, self.layout.p, nearly_flat(self.layout, both))
+            chain.kinds = drift_kinds(settings.drift, self.layout.p, flat)
             chain.metric = learnt_metric(self.layout, both, chain.kinds, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         if settings.adapt_step_size:
-            if chain.draws <= EARLY_DRAWS or chain.kinds != kinds:
+            untried = chain.draws <= EARLY_DRAWS or (chain.plan.length and not chain.turning)
+            if chain.kinds != kinds or (untried and not (self.may_settle and flat.all())):
                 chain.seek, chain.plan = True, Plan(settings.outer_kick)
                 chain.fallback, chain.settled = None, False
             else:
@@ -410,14 +412,19 @@ class Sampler:
 
         Trajectories that turn after a few steps, for which masses have to fit, are tried at one length. If nearly all
         of those are accepted they are tried with plain leapfrogs, at half the gradients. In every window one length has
-        to be clearly more efficient than U-turns were; if not, these come back for good.
+        to be clearly more efficient than U-turns were; if not, these come back for good. In the short windows of the
+        beginning, to which only nearly flat densities come, it is taken to be.
         """
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
-        efficiency = window.efficiency(plan.stages)
+        short = window.count < ENOUGH_DRAWS
+        efficiency = 0.0 if short else window.efficiency(plan.stages)
         if not plan.length:
-            if chain.settled or not window.are_short or window.count < ENOUGH_DRAWS:
+            if chain.settled or not window.are_short:
                 return plan
             chain.fallback, chain.turning, length = plan, efficiency, 1.2 * window.quarter()
+            return replace(plan, length=length, steps=window.steps(length, target))
+        if short:
+            length = window.better_length(plan.length)
             return replace(plan, length=length, steps=window.steps(length, target))
         before, chain.fallback = chain.fallback, None
         if before and before.length and (efficiency < before.efficiency or window.acceptance < target):
