@@ -31,6 +31,7 @@ from pymc_stiefel._normalizer_ops import (
     LogHyp0F1MatrixGradient,
 )
 from pymc_stiefel.engine.compiling import c_function, compiled
+from pymc_stiefel.engine.vectors import dot
 from pymc_stiefel.normalizers import log_hyp0f1
 from pymc_stiefel.ops import (
     ALREADY_ORTHONORMAL,
@@ -84,16 +85,12 @@ def _signed_svd(Z, special):
 
 @compiled
 def _orthogonality_error(Z):
-    n, p = Z.shape
-    error = np.zeros((p, p))
-    for k in range(n):  # by rows, which are contiguous
-        for i in range(p):
-            for j in range(i + 1):
-                error[i, j] += Z[k, i] * Z[k, j]
+    """Largest entry of Z'Z - I; NaN, or infinite, if Z is not finite."""
+    columns = np.ascontiguousarray(Z.T)
     worst = 0.0
-    for i in range(p):
+    for i in range(len(columns)):
         for j in range(i + 1):
-            entry = abs(error[i, j] - (1.0 if i == j else 0.0))
+            entry = abs(dot(columns[i], columns[j]) - (1.0 if i == j else 0.0))
             if not entry <= worst:
                 worst = entry
     return worst
@@ -101,12 +98,12 @@ def _orthogonality_error(Z):
 
 @_Kernel
 def _polar(n, p, special, first, second, out):
-    """The polar factor, see ``ops.polar_numpy``."""
+    """The polar factor, see ``ops.polar_numpy``; ``out`` may be ``first``."""
     Z, X = numba.carray(first, (n, p)), numba.carray(out, (n, p))
-    if not np.all(np.isfinite(Z)):  # numba's svd would raise
-        X[:] = np.nan
-    elif _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
+    if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
         X[:] = Z
+    elif not np.all(np.isfinite(Z)):  # numba's svd would raise
+        X[:] = np.nan
     else:
         U, _, Vt = _signed_svd(Z, special)
         X[:] = U @ Vt
@@ -191,9 +188,8 @@ def _funcify_polar(op, node=None, **kwargs):
 
     @numba_basic.numba_njit
     def polar(Z):
-        Z64 = _double(Z)
-        X = np.empty(Z.shape)
-        kernel(Z.shape[0], Z.shape[1], special, Z64.ctypes, Z64.ctypes, X.ctypes)
+        X = _double(Z)  # a copy, to be overwritten
+        kernel(Z.shape[0], Z.shape[1], special, X.ctypes, X.ctypes, X.ctypes)
         return X.astype(dtype)
 
     return polar, _CACHE_VERSION

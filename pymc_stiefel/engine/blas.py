@@ -168,7 +168,7 @@ def product(blas, matrix, x, out):
     add_product(blas, 1.0, matrix, x, out)
 
 
-PANEL = 24
+PANEL = 8
 """Rows that :func:`invert` eliminates at once."""
 
 
@@ -256,7 +256,7 @@ def solve_definite(blas, system, right, scratch):
     ``scratch`` has room for ``k n + PANEL (2 k + PANEL)`` numbers.
     """
     k, n = right.shape
-    if k <= PANEL:
+    if k * k * n <= LARGE:
         solve(blas, system, right)
         return
     old = view(scratch, 0, k, n)

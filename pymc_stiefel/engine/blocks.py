@@ -108,13 +108,19 @@ def copy_into(x, y):
 
 
 @inner
-def copy_point(source, target):
+def copy_position(source, target):
+    """All but the momentum."""
     copy_into(source.q, target.q)
-    copy_into(source.a, target.a)
-    copy_into(source.b, target.b)
     copy_into(source.ga, target.ga)
     copy_into(source.gb, target.gb)
     target.value[0] = source.value[0]
+
+
+@inner
+def copy_point(source, target):
+    copy_position(source, target)
+    copy_into(source.a, target.a)
+    copy_into(source.b, target.b)
 
 
 @inlined

@@ -18,7 +18,7 @@ from pymc_stiefel.engine.blocks import (
     split_in_place,
     square_at,
 )
-from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, inner, normal
+from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, inner
 from pymc_stiefel.engine.drifts import call_drift
 from pymc_stiefel.engine.vectors import axpy
 
@@ -109,13 +109,20 @@ def draw_momentum(source, layout, blas, metric, point, scratch):
         a, b, w = square_at(layout, m, point.a), matrix_at(layout, m, point.b), square_at(layout, m, metric.w)
         p, n = b.shape
         for j in range(p):
-            a[j, j] = 0.0
+            row, masses = a[j, :j], w[j, :j]
+            fill_normal(source, row)
             for i in range(j):
-                a[i, j] = normal(source) / np.sqrt(2.0 * w[i, j])
-                a[j, i] = -a[i, j]
-            scale = 1.0 / np.sqrt(metric.c[layout.column[m] + j])
-            for k in range(n):
-                b[j, k] = scale * normal(source) if n > p else 0.0
+                row[i] /= np.sqrt(2.0 * masses[i])
+            for i in range(j):
+                a[i, j] = -row[i]
+            a[j, j] = 0.0
+            if n > p:
+                fill_normal(source, b[j])
+                scale = 1.0 / np.sqrt(metric.c[layout.column[m] + j])
+                for k in range(n):
+                    b[j, k] *= scale
+        if n == p:
+            b[:] = 0.0
     remove_normal_part(layout, blas, point, scratch)
     momentum = point.b[layout.stiefel :]
     d = momentum.size

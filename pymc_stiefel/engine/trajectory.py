@@ -22,6 +22,7 @@ from pymc_stiefel.engine.blocks import (
     Point,
     copy_into,
     copy_point,
+    copy_position,
     kinetic_energy,
     make_point,
     velocity_into,
@@ -319,7 +320,7 @@ def static(density, extra, source, scheme, layout, metric, work, state, eps, n_s
     if stats[DIVERGING] == 0.0:
         stats[ACCEPT] = min(1.0, np.exp(-error))
         if np.log(uniform(source)) < -error:
-            copy_point(point, state)
+            copy_position(point, state)
             stats[ENERGY] = new_energy
             stats[ENERGY_ERROR] = error
             stats[INDEX] = stats[TREE_SIZE]
@@ -340,7 +341,7 @@ def reflect(density, extra, source, layout, work, state, stats):
         pick -= layout.flips[m] > NOT
     n, column = layout.n[m], int(uniform(source) * layout.p[m])
     point = work.right
-    copy_point(state, point)
+    copy_into(state.q, point.q)
     start = layout.offset[m] + column * n
     for k in range(start, start + n):
         point.q[k] = -point.q[k]
@@ -351,5 +352,5 @@ def reflect(density, extra, source, layout, work, state, stats):
         stats[MATRIX] = m + 1.0
         stats[WEIGHT] = min(1.0, np.exp(change)) if np.isfinite(change) else 0.0
     elif np.log(uniform(source)) < change:
-        copy_point(point, state)
+        copy_position(point, state)
         stats[REFLECTED] = 1.0
