@@ -91,8 +91,9 @@ def _orthogonality_error(Z):
     for i in range(len(columns)):
         for j in range(i + 1):
             entry = abs(dot(columns[i], columns[j]) - (1.0 if i == j else 0.0))
-            if not entry <= worst:
-                worst = entry
+            if np.isnan(entry):
+                return entry
+            worst = max(worst, entry)
     return worst
 
 

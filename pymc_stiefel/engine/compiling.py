@@ -35,12 +35,16 @@ UNCOUNTED = {"_nrt": False}
 Counting them for fifty arrays at every call inside was half to two thirds of a draw.
 """
 
-inner = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, **UNCOUNTED)
+_INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True} | UNCOUNTED
+inner = numba.njit(**_INNER)
 """Decorator for functions that only compiled code calls. Without wrappers they compile in half the time.
 
 No "fastmath" anywhere: with it, rounding would depend on what the compiler inlines where, code fresh from the compiler
 would differ from code read from the cache, and the same seed would give other draws in another process.
 """
+
+short = numba.njit(forceinline=True, **_INNER)
+"""Decorator for what takes less time than a call, in which every array is seven arguments."""
 
 inlined = numba.njit(inline="always")
 """Decorator for parts of one caller, which compile faster within it, and for functions that return an array, which

@@ -16,15 +16,17 @@ from numba import types
 from numba.extending import intrinsic
 
 from pymc_stiefel.engine.blas import (
+    LARGE,
     Blas,
     add_product,
     copy_matrix,
     cross,
     gram_matrix,
+    product,
     solve,
     solve_definite,
 )
-from pymc_stiefel.engine.compiling import UNCOUNTED, array_at, c_function, inner, view
+from pymc_stiefel.engine.compiling import UNCOUNTED, array_at, c_function, inner, short, view
 from pymc_stiefel.engine.vectors import add_both, dot, rotate
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
@@ -68,8 +70,8 @@ def _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers):
 
 
 def _splitting_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
-    state, masses, _, _ = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
-    splitting(state[0], state[1], state[2], t, masses[0], masses[1])
+    state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
+    splitting(state[0], state[1], state[2], t, masses[0], masses[1], room, blas)
 
 
 def _cayley_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
@@ -130,32 +132,25 @@ def call_drift(typingctx, address, x, a, b, n, p, t, c, w, scratch, blas):
 
 
 @inner
-def splitting(x, a, b, t, c, w):
+def splitting(x, a, b, t, c, w, scratch, blas):
     """Columns, pairs, and back: exact flows of single terms of K, composed symmetrically.
 
-    With pairs first and last, twice as many trajectories are rejected where the density is nearly flat.
+    With pairs first and last, up to twice as many trajectories were rejected.
     """
     p, n = x.shape
-    h = 0.5 * t
     if p == 1:
         rotate_column(x, a, b, 0, t * c[0])
         return
     if n > p:
         for k in range(p):
-            rotate_column(x, a, b, k, h * c[k])
-    for i in range(p - 2):
-        for j in range(i + 1, p):
-            rotate_pair(x, a, b, i, j, h * w[i, j])
-    rotate_pair(x, a, b, p - 2, p - 1, t * w[p - 2, p - 1])
-    for i in range(p - 3, -1, -1):
-        for j in range(p - 1, i, -1):
-            rotate_pair(x, a, b, i, j, h * w[i, j])
+            rotate_column(x, a, b, k, 0.5 * t * c[k])
+    rotate_pairs(x, a, b, t, w, scratch, blas)
     if n > p:
         for k in range(p - 1, -1, -1):
-            rotate_column(x, a, b, k, h * c[k])
+            rotate_column(x, a, b, k, 0.5 * t * c[k])
 
 
-@inner
+@short
 def rotate_column(x, a, b, k, t):
     """Flow of ``|B e_k|^2 / 2``: column k along a great circle, the others stay."""
     p = x.shape[0]
@@ -176,16 +171,43 @@ def rotate_column(x, a, b, k, t):
 
 
 @inner
-def rotate_pair(x, a, b, i, j, t):
-    """Flow of ``A_ij^2``: columns i and j rotate into each other."""
+def rotate_pairs(x, a, b, t, w, scratch, blas):
+    """All pairs, and back. Of large matrices the columns are not rotated two by two, but multiplied in the end."""
     p, n = x.shape
-    own = a[i, j]
+    apart = p > 5 and p * p * n > LARGE
+    turn, rest = view(scratch, 0, p, p), scratch[p * p :]
+    if apart:
+        turn[:] = 0.0
+        for i in range(p):
+            turn[i, i] = 1.0
+    for i in range(p - 2):
+        for j in range(i + 1, p):
+            rotate_pair(x, a, b, turn, i, j, 0.5 * t * w[i, j], apart)
+    rotate_pair(x, a, b, turn, p - 2, p - 1, t * w[p - 2, p - 1], apart)
+    for i in range(p - 3, -1, -1):
+        for j in range(p - 1, i, -1):
+            rotate_pair(x, a, b, turn, i, j, 0.5 * t * w[i, j], apart)
+    if apart:
+        times_turn(a, turn, rest)
+        multiply_rows(turn, x, rest, blas)
+        if n > p:
+            multiply_rows(turn, b, rest, blas)
+
+
+@short
+def rotate_pair(x, a, b, turn, i, j, t, apart):
+    """Flow of ``A_ij^2``: columns i and j rotate into each other. ``apart``, in ``turn``, where ``A = a turn'``."""
+    p, n = x.shape
+    ai, aj = a[i], a[j]
+    own = dot(ai, turn[j]) if apart else ai[j]
     cos, sin = circle(t * own)
+    rotate(ai, aj, cos, -sin, sin)
+    if apart:
+        rotate(turn[i], turn[j], cos, -sin, sin)
+        return
     rotate(x[i], x[j], cos, -sin, sin)
     if n > p:
         rotate(b[i], b[j], cos, -sin, sin)
-    ai, aj = a[i], a[j]
-    rotate(ai, aj, cos, -sin, sin)
     ai[i], ai[j], aj[i], aj[j] = 0.0, own, -own, 0.0
     for k in range(p):
         a[k, i] = -ai[k]
@@ -193,6 +215,29 @@ def rotate_pair(x, a, b, i, j, t):
 
 
 @inner
+def times_turn(a, turn, scratch):
+    """``a <- a turn'``, which is skew."""
+    p = len(a)
+    for i in range(p):
+        for j in range(i):
+            scratch[j] = dot(a[i], turn[j])
+        for j in range(i):
+            a[i, j] = scratch[j]
+    for i in range(p):
+        a[i, i] = 0.0
+        for j in range(i):
+            a[j, i] = -a[i, j]
+
+
+@inner
+def multiply_rows(turn, x, scratch, blas):
+    """``x <- turn x``"""
+    old = view(scratch, 0, x.shape[0], x.shape[1])
+    copy_matrix(x, old)
+    product(blas, turn, old, x)
+
+
+@short
 def circle(angle):
     """Cosine and sine. Up to a radian by a Pade approximant of tan(angle / 2), to rounding, in a third of the time.
 

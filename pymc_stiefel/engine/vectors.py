@@ -6,17 +6,14 @@ Columns are short here. Left to itself the compiler unrolls such loops for long 
 
 from __future__ import annotations
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from pymc_stiefel.engine.compiling import UNCOUNTED
+from pymc_stiefel.engine.compiling import short
 
 _DOUBLE = ir.DoubleType()
-_short = numba.njit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, **UNCOUNTED)
-"""Decorator for what takes less time than a call with two arrays, each of them seven arguments."""
 
 
 def _vector(width):
@@ -156,31 +153,31 @@ def _rotate(typingctx, u, v, cos, along, back):
     return types.void(u, v, types.float64, types.float64, types.float64), _combination(2, change)
 
 
-@_short
+@short
 def dot(x, y):
     """Inner product."""
     return _dot(x, y)
 
 
-@_short
+@short
 def total(x):
     """Sum of a vector."""
     return _total(x)
 
 
-@_short
+@short
 def axpy(alpha, x, y):
     """``y += alpha x``"""
     _axpy(x, y, alpha)
 
 
-@_short
+@short
 def add_both(alpha, u, beta, v, out):
     """``out += alpha u + beta v``"""
     _add_both(u, v, out, alpha, beta)
 
 
-@_short
+@short
 def rotate(u, v, cos, along, back):
     """``u, v <- cos u + along v, cos v + back u``"""
     _rotate(u, v, cos, along, back)
