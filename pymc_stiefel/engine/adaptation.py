@@ -30,9 +30,10 @@ MAX_DENSE = 100
 MOST_WATCHED = 100
 """About as many coordinates are looked at for their autocorrelation."""
 
-CORRELATION = -0.25
-"""Of successive draws, that trajectories of one length aim at. At 0, a quarter of a period, coordinates and squares mix
-equally well. A little beyond it coordinates gain more than squares lose, which half a period would leave alone."""
+SLOW, LEAST = -0.1, -0.3
+"""Correlation of successive draws that trajectories of one length aim at, for all but the slowest tenth of coordinates,
+and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally well. A little
+beyond it coordinates gain more than squares lose, which half a period would leave alone."""
 
 MAX_STEP_SIZE = 1.4
 """In the metrics below a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat density
@@ -157,12 +158,16 @@ class Trajectories:
         return 0.5 * math.pi * eps / _angle(cosine)
 
     def better_length(self, length: float) -> float:
-        """Length that should bring the correlation of successive draws to ``CORRELATION``, by that at ``length``.
+        """Length that should bring the correlations of successive draws to what is aimed at, by those at ``length``.
 
-        Both are taken for cosines of an angle that grows with the length. None exceeds half a period of unit scale.
+        They are taken for cosines of an angle that grows with the length. None exceeds half a period of unit scale.
         """
-        change = math.acos(CORRELATION) / _angle(float(self.correlations[0].mean()))
-        return min(length * min(max(change, 0.6), 1.6), math.pi)
+        correlations = self.correlations[0]
+        mean = float(correlations.mean())
+        noise = (1.0 - mean**2) / self.count  # of an estimated correlation; what is beyond it is spread
+        spread = math.sqrt(max(float(correlations.var()) - noise, 0.0))
+        aim = max(SLOW - 1.28 * spread, LEAST)
+        return min(length * min(max(math.acos(aim) / _angle(mean), 0.6), 1.6), math.pi)
 
     def steps(self, length: float, target: float) -> int:
         """Into how many steps to divide a trajectory of this length, for a little more acceptance than ``target``.
