@@ -19,8 +19,8 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Sum
 from pytensor.tensor.type import scalar
 
-from pymc_stiefel.engine.vectors import total
 from pymc_stiefel.engine.compiling import array_at, c_function
+from pymc_stiefel.engine.vectors import total
 
 NAME = "pymc_stiefel_total"
 _VERSION = 1

@@ -8,16 +8,12 @@ from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.blas import make_blas
 from pymc_stiefel.engine.blocks import Metric, make_layout, make_point
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, random_source
-from pymc_stiefel.engine.drifts import call_drift, circle, drift_address, scratch_size
+from pymc_stiefel.engine.drifts import call_drift, drift_address, scratch_size
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, draw_momentum, evaluate, step
 from pymc_stiefel.engine.sampler import Sampler, Settings
-from pymc_stiefel.engine.vectors import dot
 
 DRIFTS = ("splitting", "cayley", "geodesic")
 NO_EXTRA = np.zeros(1, dtype=np.int64)
-
-inner_product = numba.njit(lambda x, y: dot(x, y))
-cosine_and_sine = numba.njit(lambda angle: circle(angle))
 
 
 def metric_of(kind, p, rng):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from pymc_stiefel.engine.compiling import short
@@ -17,7 +18,8 @@ _DOUBLE = ir.DoubleType()
 
 
 def _vector(width):
-    return ir.VectorType(_DOUBLE, width)
+    """The LLVM type of so many numbers."""
+    return ir.VectorType(_DOUBLE, width) if width > 1 else _DOUBLE
 
 
 def _spread(builder, number, width):
@@ -30,14 +32,14 @@ def _spread(builder, number, width):
 
 
 def _pointers(context, builder, kinds, values):
+    if any(kind.layout != "C" for kind in kinds):
+        raise TypingError(f"vectors must be contiguous, got {kinds}")
     return [context.make_array(kind)(context, builder, value).data for kind, value in zip(kinds, values, strict=True)]
 
 
 def _load(builder, pointers, place, width):
     """The ``width`` numbers from ``place`` on of each array, and where they are."""
-    places = [builder.gep(pointer, [place]) for pointer in pointers]
-    if width > 1:
-        places = [builder.bitcast(pointer, _vector(width).as_pointer()) for pointer in places]
+    places = [builder.bitcast(builder.gep(pointer, [place]), _vector(width).as_pointer()) for pointer in pointers]
     return [builder.load(pointer, align=8) for pointer in places], places
 
 
@@ -61,10 +63,8 @@ def _size(context, builder, kind, value):
 
 def _sum(builder, pointers, count, combine):
     """The sum of ``combine(*items)`` over ``count`` places, in interleaved sums that are added in the end."""
-    sums = {
-        width: cgutils.alloca_once_value(builder, ir.Constant(_vector(width), [0.0] * width) if width > 1 else _DOUBLE(0.0))
-        for width in (8, 4, 1)
-    }
+    zeros = {width: ir.Constant(_vector(width), [0.0] * width if width > 1 else 0.0) for width in (8, 4, 1)}
+    sums = {width: cgutils.alloca_once_value(builder, zero) for width, zero in zeros.items()}
 
     def body(place, width):
         items, _ = _load(builder, pointers, place, width)

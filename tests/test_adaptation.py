@@ -1,0 +1,287 @@
+"""What tuning learns: masses, step sizes, kinds of trajectories; and that it does not matter how it is called."""
+
+import numba
+import numpy as np
+import pytest
+from numba import carray
+
+from pymc_stiefel.engine.adaptation import LEAST, SLOW, WINDOWS, Trajectories, _geometric_mean, window_left, window_of
+from pymc_stiefel.engine.blocks import make_layout
+from pymc_stiefel.engine.integrator import TWO_STAGE
+from pymc_stiefel.engine.sampler import ENOUGH_DRAWS, Sampler, Settings
+from pymc_stiefel.engine.trajectory import STATISTICS
+from pymc_stiefel.normalizers import log_hyp0f1
+from tests import kernels
+
+each_drift = pytest.mark.parametrize("kind", kernels.DRIFTS)
+
+
+def test_geometric_mean_is_exact_for_gaussians_from_few_draws():
+    rng = np.random.default_rng(0)
+    d, count = 6, 200
+    L = np.tril(rng.standard_normal((d, d))) * 10.0 ** np.arange(-3, 3)[:, None]
+    covariance = L @ L.T
+    draws = rng.standard_normal((count, d)) @ L.T
+    gradients = -draws @ np.linalg.inv(covariance)
+    estimate = _geometric_mean(np.cov(draws.T), np.cov(gradients.T), 1e9)
+    scale = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(estimate / np.outer(scale, scale), covariance / np.outer(scale, scale), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "drift,sizes,expected",
+    [
+        ("automatic", (2.0, 1.0), ("cayley", 1, True)),  # nearly flat: one mass, one gradient a step
+        ("automatic", (400.0, 20.0), ("splitting", 2, True)),
+        ("cayley", (400.0, 20.0), ("cayley", 2, False)),  # one mass does not fit: trajectories stay long
+    ],
+)
+def test_what_tuning_chooses(drift, sizes, expected):
+    """Drift, stages, and whether trajectories have one length; and the right law in any case."""
+    F = np.zeros((10, 2))
+    F[0, 0], F[1, 1] = sizes
+    draws, stats, sampler = kernels.run_chain(
+        kernels.bingham_langevin_density(F, np.zeros((10, 10)), np.zeros(2)),
+        make_layout([(10, 2)], 0),
+        np.eye(10, 2).T.ravel(),
+        8000,
+        np.random.default_rng(6),
+        tune=500,
+        drift=drift,
+        outer_kick=TWO_STAGE,
+        settle_length=True,
+        jitter=0.2,
+    )
+    plan = sampler.chain.plan
+    assert (*sampler.chain.kinds, plan.stages, plan.length > 0) == expected
+    depth, size = (stats[:, STATISTICS.index(name)] for name in ("depth", "tree_size"))
+    assert np.all(depth == 0) == np.all(size == plan.steps) == (plan.length > 0)
+    values = draws @ F.T.ravel()
+    batches = values.reshape(40, -1).mean(axis=1)
+    exact = float(log_hyp0f1(10, np.array(sizes))[1] @ sizes)
+    assert abs(values.mean() - exact) < 4 * batches.std(ddof=1) / np.sqrt(40)
+
+
+WALK, INDEPENDENT = "walk", "independent"
+
+
+def plans(windows):
+    """Plans after windows of draws that are independent or a random walk, each with its acceptance."""
+    settings = Settings(drift="splitting", outer_kick=TWO_STAGE, settle_length=True)
+    sampler, rng = Sampler(make_layout([(5, 2)], 0), 0, settings, np.random.default_rng(0)), np.random.default_rng(1)
+    for kind, size, accept in windows:
+        draws = rng.standard_normal((200, 10))
+        sampler.chain.trajectories = Trajectories()
+        for block in np.split(np.cumsum(draws, axis=0) if kind == WALK else draws, 20):
+            sampler.chain.trajectories.add(block, np.tile((size, accept, 1.4, np.cos(1.4)), (10, 1)))
+        if kind == "end of tuning":
+            sampler._freeze(False)
+        else:
+            sampler._choose_trajectories()
+        yield sampler.chain.plan.stages, sampler.chain.plan.length > 0
+
+
+SHORT, STEADY, ACCEPTED, LOST = (INDEPENDENT, 3, 0.9), (INDEPENDENT, 1, 0.9), (INDEPENDENT, 1, 1.0), (WALK, 1, 0.9)
+TURNS, ONE_LENGTH, LEAPFROGS = (2, False), (2, True), (1, True)
+
+
+def test_one_length_is_tried_where_trajectories_are_short():
+    assert list(plans([(INDEPENDENT, 7, 0.9), (WALK, 7, 0.9), (WALK, 3, 0.9)])) == [TURNS, TURNS, ONE_LENGTH]
+
+
+def test_plans_that_do_not_pay_are_given_up():
+    """U-turns come back, for good, where one length leads to a walk; two stages, where leapfrogs do or are rejected."""
+    assert list(plans([SHORT, STEADY, STEADY])) == [ONE_LENGTH] * 3
+    assert list(plans([SHORT, LOST, SHORT])) == [ONE_LENGTH, TURNS, TURNS]
+    assert list(plans([SHORT, STEADY, LOST, SHORT])) == [ONE_LENGTH, ONE_LENGTH, TURNS, TURNS]
+    assert list(plans([SHORT, ACCEPTED, STEADY, STEADY])) == [ONE_LENGTH, LEAPFROGS, LEAPFROGS, LEAPFROGS]
+    rejected = (INDEPENDENT, 1, 0.5)
+    for bad in (LOST, rejected):
+        assert list(plans([SHORT, ACCEPTED, bad, ACCEPTED])) == [ONE_LENGTH, LEAPFROGS, ONE_LENGTH, ONE_LENGTH]
+
+
+def test_plans_on_trial_at_the_end_of_tuning_are_dropped():
+    end = ("end of tuning", 1, 1.0)
+    assert list(plans([end])) == [TURNS]
+    assert list(plans([SHORT, end])) == [ONE_LENGTH, TURNS]
+    assert list(plans([SHORT, ACCEPTED, end])) == [ONE_LENGTH, LEAPFROGS, ONE_LENGTH]
+    assert list(plans([SHORT, ACCEPTED, STEADY, end])) == [ONE_LENGTH, LEAPFROGS, LEAPFROGS, LEAPFROGS]
+
+
+@pytest.mark.parametrize("n,p", [(10, 1), (6, 3), (5, 5)])
+@pytest.mark.parametrize("size,early", [(0.5, True), (200.0, False)])
+def test_one_length_from_the_start_where_the_density_is_flat(n, p, size, early):
+    """With U-turns, half of the time of a short run would go before a length was tried."""
+    density = kernels.bingham_langevin_density(size * np.eye(n, p), np.zeros((n, n)), np.zeros(p))
+    settings = Settings("automatic", outer_kick=TWO_STAGE, settle_length=True)
+    sampler = Sampler(make_layout([(n, p)], 0), density.address, settings, np.random.default_rng(0))
+    sampler.draw(np.eye(n, p).T.ravel())
+    for _ in range(ENOUGH_DRAWS):
+        sampler.draw(None)
+    assert (sampler.chain.plan.length > 0) == early
+
+
+def test_a_length_not_compared_with_u_turns_is_given_up_where_the_density_is_not_flat():
+    """The density changes under the chain, as by new data, from a constant to a steep one."""
+
+    def target(q, gradient, extra):
+        x, g = carray(q, (10,)), carray(gradient, (10,))
+        g[:] = 0.0
+        if extra[0] == 0:
+            return 0.0
+        g[0] = 300.0
+        return 300.0 * x[0]
+
+    density, held = numba.cfunc(kernels.DENSITY_SIGNATURE)(target), np.zeros(1, dtype=np.int64)
+    settings = Settings("automatic", outer_kick=TWO_STAGE, settle_length=True)
+    sampler = Sampler(make_layout([(10, 1)], 0), density.address, settings, np.random.default_rng(0), held)
+    sampler.draw(np.eye(10, 1).T.ravel())
+    while sampler.chain.draws < 40:
+        sampler.draw(None)
+    assert sampler.chain.plan.length > 0
+    held[0] = 1
+    sampler.draw(None, keep_gradient=False)
+    while sampler.chain.draws < 60:
+        sampler.draw(None)
+    assert sampler.chain.plan.length == 0
+    while sampler.chain.draws < 500:
+        sampler.draw(None)
+    assert sampler.chain.turning > 0
+
+
+@pytest.mark.parametrize("others,settles", [(0, True), (1, False)])
+def test_one_length_is_for_matrices_alone(others, settles):
+    settings = Settings(drift="automatic", settle_length=True)
+    assert Sampler(make_layout([(5, 2)], others), 0, settings, np.random.default_rng(0)).may_settle == settles
+
+
+def test_autocorrelations_of_a_window():
+    """Of an autoregression, whose squares have the square of its correlation; and what is made of them."""
+    x, rng = np.zeros((4000, 50)), np.random.default_rng(2)
+    for k in range(1, len(x)):
+        x[k] = -0.6 * x[k - 1] + 0.8 * rng.standard_normal(50)
+    window = Trajectories()
+    for block in x[:1], x[1:]:
+        window.add(block, np.tile((3.0, 0.85, 0.7, np.cos(0.7)), (len(block), 1)))
+    coordinates, squares = window.correlations
+    np.testing.assert_allclose([coordinates.mean(), squares.mean()], [-0.6, 0.36], atol=0.01)
+    slow = np.quantile([coordinates, squares], 0.9, method="lower")
+    np.testing.assert_allclose(window.efficiency(2), (1 - slow) / (1 + slow) / 7)
+    np.testing.assert_allclose(window.quarter(), np.pi / 2)
+    np.testing.assert_allclose(window.better_length(2.0), 2.0 * np.arccos(SLOW) / np.arccos(-0.6), rtol=0.02)
+    assert (window.steps(0.6, 0.8), window.steps(2.0, 0.8), window.steps(2.0, 0.99)) == (1, 3, 7)
+
+
+def test_lengths_aim_at_the_slow_coordinates():
+    """The more the correlations of coordinates differ, the further beyond a quarter of a period; noise is no spread."""
+    lengths, rng = [], np.random.default_rng(3)
+    for spread in (0.0, 0.1, 0.6):
+        correlations = np.linspace(-spread, spread, 50)
+        x = np.zeros((2000, 50))
+        for k in range(1, len(x)):
+            x[k] = correlations * x[k - 1] + np.sqrt(1 - correlations**2) * rng.standard_normal(50)
+        window = Trajectories()
+        window.add(x, np.tile((3.0, 0.85, 0.7, np.cos(0.7)), (len(x), 1)))
+        lengths.append(window.better_length(1.0))
+    aims = [SLOW, SLOW - 1.28 * 0.1 / np.sqrt(3), LEAST]
+    np.testing.assert_allclose(np.cos(np.array(lengths) * np.pi / 2), aims, atol=0.02)
+
+
+def test_windows():
+    assert window_of(0) == 0
+    assert all(window_of(last - 1) != window_of(last) for last in WINDOWS[:-1])
+    assert [window_left(draw) for draw in (0, 9, 10, 15)] == [10, 1, 10, 5]
+
+
+@each_drift
+def test_many_draws_in_one_go_are_those_of_single_calls(kind):
+    *_, density = kernels.problem(6, 3, np.random.default_rng(0))
+    layout, start, chains = make_layout([(6, 3)], 0), np.eye(6, 3).T.ravel(), []
+    for _ in range(2):
+        _, _, sampler = kernels.run_chain(density, layout, start, 10, np.random.default_rng(2), tune=100, drift=kind)
+        chains.append(sampler)
+    assert chains[0].plan_holds > 1000
+    single = [(chains[0].draw(None).copy(), chains[0].stats.copy()) for _ in range(20)]
+    states = np.concatenate([chains[1].draws(count).copy() for count in (1, 7, 12)])
+    np.testing.assert_array_equal(states, [q for q, _ in single])
+    np.testing.assert_array_equal(chains[1].statistics, [stats for _, stats in single[8:]])
+    np.testing.assert_array_equal(states[-1], chains[1].chain.state.q)
+
+
+@each_drift
+def test_tuning_in_one_go_learns_what_single_draws_teach(kind):
+    *_, density = kernels.problem(6, 3, np.random.default_rng(0))
+    layout, start, chains = make_layout([(6, 3)], 0), np.eye(6, 3).T.ravel(), []
+    for in_one_go in (False, True):
+        sampler = Sampler(layout, density.address, Settings(kind), np.random.default_rng(3))
+        sampler.tuning = 140 if in_one_go else None
+        sampler.draw(start)
+        while sampler.chain.draws < 140:
+            sampler.draws(sampler.plan_holds)
+        chains.append(sampler)
+    assert chains[1].statistics.shape[0] == 10  # from the end of a window to the end of tuning
+    np.testing.assert_array_equal(chains[0].chain.state.q, chains[1].chain.state.q)
+    np.testing.assert_array_equal(chains[0].chain.averaging.values, chains[1].chain.averaging.values)
+    assert chains[0].stats.tolist() == chains[1].stats.tolist()
+
+
+@each_drift
+def test_scales_that_differ_by_many_orders_need_no_help(kind):
+    scales = np.array([1e-4, 1.0, 1e4])
+
+    def target(q, gradient, extra):
+        x, g = carray(q, (13,)), carray(gradient, (13,))
+        g[:] = 0.0
+        total = 50.0 * x[0]
+        g[0] = 50.0
+        for k in range(3):
+            g[10 + k] = -x[10 + k] / scales[k] ** 2
+            total -= 0.5 * (x[10 + k] / scales[k]) ** 2
+        return total
+
+    density = numba.cfunc(kernels.DENSITY_SIGNATURE)(target)
+    start = np.concatenate([np.eye(5, 2).T.ravel(), [1.0, 1.0, 1.0]])
+    draws, statistics, _ = kernels.run_chain(
+        density, make_layout([(5, 2)], 3), start, 1500, np.random.default_rng(1), tune=500, drift=kind
+    )
+    np.testing.assert_allclose(draws[:, 10:].std(axis=0), scales, rtol=0.2)
+    assert statistics[:, STATISTICS.index("tree_size")].mean() < 30
+    assert statistics[:, STATISTICS.index("diverging")].sum() == 0
+
+
+def test_a_chain_that_cannot_move_after_tuning_goes_back():
+    """To a place that is as good as any to start from; with tuning long over, it stays where it is."""
+
+    def target(q, gradient, extra):
+        x, g = carray(q, (11,)), carray(gradient, (11,))
+        g[:] = 0.0
+        steep = 1.0 if abs(x[10]) < 6.0 else 1e6
+        g[10] = -steep * x[10]
+        return -0.5 * steep * x[10] ** 2
+
+    density = numba.cfunc(kernels.DENSITY_SIGNATURE)(target)
+    start = np.concatenate([np.eye(5, 2).T.ravel(), [0.5]])
+    for frozen in (False, True):
+        _, _, sampler = kernels.run_chain(
+            density, make_layout([(5, 2)], 1), start, 0, np.random.default_rng(1), tune=300, drift="splitting"
+        )
+        chain = sampler.chain
+        chain.tune, chain.frozen = False, frozen
+        lost = chain.state.q.copy()
+        lost[10] = 7.0
+        assert (sampler.draw(lost)[10] == 7.0) == frozen
+        assert abs(sampler.draw(None)[10]) < 6.0 or frozen
+
+
+def test_chain_state_can_be_saved_and_restored():
+    *_, density = kernels.problem(6, 3, np.random.default_rng(0))
+    layout = make_layout([(6, 3)], 0)
+    _, _, sampler = kernels.run_chain(
+        density, layout, np.eye(6, 3).T.ravel(), 10, np.random.default_rng(2), tune=100, drift="splitting"
+    )
+    saved, state = sampler.snapshot(), sampler.rng.bit_generator.state
+    first = [sampler.draw(sampler.chain.state.q).copy() for _ in range(5)]
+    sampler.restore(saved)
+    sampler.rng.bit_generator.state = state
+    again = [sampler.draw(sampler.chain.state.q).copy() for _ in range(5)]
+    np.testing.assert_array_equal(first, again)
