@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
-import llvmlite.binding
 import numba
 import numpy as np
 from numba import types
@@ -30,7 +28,7 @@ from pymc_stiefel._normalizer_ops import (
     LogHyp0F1Matrix,
     LogHyp0F1MatrixGradient,
 )
-from pymc_stiefel.engine.compiling import c_function, compiled
+from pymc_stiefel.engine.compiling import Routine, compiled
 from pymc_stiefel.engine.vectors import dot
 from pymc_stiefel.normalizers import log_hyp0f1
 from pymc_stiefel.ops import (
@@ -56,19 +54,9 @@ _ARRAY = types.CPointer(types.float64)
 _SIGNATURE = types.float64(types.int64, types.int64, types.int64, _ARRAY, _ARRAY, _ARRAY)
 
 
-class _Kernel:
-    """A C function that compiled code calls by name; it is compiled, or loaded, when first asked for."""
-
-    def __init__(self, function: Callable):
-        self.function = function
-        self.name = f"pymc_stiefel{function.__name__}_{_CACHE_VERSION:x}"
-        self.symbol = types.ExternalFunction(self.name, _SIGNATURE)
-
-    @cache  # noqa: B019  kernels live as long as the module
-    def load(self) -> types.ExternalFunction:
-        self.callback = c_function(self.function, _SIGNATURE)  # kept alive with its code
-        llvmlite.binding.add_symbol(self.name, self.callback.address)
-        return self.symbol
+def _kernel(function: Callable) -> Routine:
+    """Decorator: a kernel of the common signature."""
+    return Routine(f"pymc_stiefel{function.__name__}_{_CACHE_VERSION:x}", function, _SIGNATURE)
 
 
 # ---------------------------------------------------------------- kernels
@@ -97,7 +85,7 @@ def _orthogonality_error(Z):
     return worst
 
 
-@_Kernel
+@_kernel
 def _polar(n, p, special, first, second, out):
     """The polar factor, see ``ops.polar_numpy``; ``out`` may be ``first``."""
     Z, X = numba.carray(first, (n, p)), numba.carray(out, (n, p))
@@ -111,7 +99,7 @@ def _polar(n, p, special, first, second, out):
     return 0.0
 
 
-@_Kernel
+@_kernel
 def _polar_pullback(n, p, special, first, second, out):
     """``geometry.polar_pullback`` or ``geometry.rotation_pullback``."""
     Z, G, result = numba.carray(first, (n, p)), numba.carray(second, (n, p)), numba.carray(out, (n, p))
@@ -142,7 +130,7 @@ def _log_hyp0f1_or_nan(n, s):
     return log_hyp0f1(n, s)
 
 
-@_Kernel
+@_kernel
 def _log_hyp0f1(n, p, special, first, second, out):
     """``_normalizer_ops.log_hyp0f1_numpy``."""
     value, gradient = _log_hyp0f1_or_nan(n, numba.carray(first, (p,)).copy())
@@ -150,7 +138,7 @@ def _log_hyp0f1(n, p, special, first, second, out):
     return value
 
 
-@_Kernel
+@_kernel
 def _log_hyp0f1_matrix(n, p, special, first, second, out):
     F, result = numba.carray(first, (n, p)), numba.carray(out, (n, p))
     result[:] = np.nan
@@ -162,7 +150,7 @@ def _log_hyp0f1_matrix(n, p, special, first, second, out):
     return value
 
 
-@_Kernel
+@_kernel
 def _log_bingham(n, p, special, first, second, out):
     """``_normalizer_ops.log_bingham_numpy``."""
     A, result = numba.carray(first, (n, n)), numba.carray(out, (n, n))

@@ -6,7 +6,6 @@ ten seconds each, more than all the rest of a typical density. Here the layout i
 
 from __future__ import annotations
 
-import llvmlite.binding
 import numpy as np
 from numba import types
 from pytensor.compile.mode import optdb
@@ -19,7 +18,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.type import matrix
 
 from pymc_stiefel.engine.blas import LARGE, axpy, dot
-from pymc_stiefel.engine.compiling import array_at, c_function, inner
+from pymc_stiefel.engine.compiling import Routine, array_at, inner
 
 NAME = "pymc_stiefel_product"
 _VERSION = 1
@@ -30,8 +29,6 @@ _SHORT = 8
 
 # kind, how to read two matrices, sizes, alpha, a, lda, b, ldb, beta, c, ldc: numba's own entry to BLAS
 _gemm = types.ExternalFunction("numba_xxgemm", types.intc(*(types.char,) * 3, *(types.intp,) * 11))
-
-_SIGNATURE = types.float64(*(types.int64,) * 10)
 
 
 class Product(Op):
@@ -125,9 +122,12 @@ def _product(m, n, k, x, x_row, x_column, y, y_row, y_column, out):
     return room[0]  # the room has to live until here
 
 
+_routine = Routine(NAME, _product, types.float64(*(types.int64,) * 10))
+
+
 @register_funcify_default_op_cache_key(Product)
 def _funcify_product(op, node=None, **kwargs):
-    routine = _load()
+    routine = _routine.load()
 
     @numba_basic.numba_njit
     def product(x, y):
@@ -142,14 +142,3 @@ def _funcify_product(op, node=None, **kwargs):
         return out
 
     return product, _VERSION
-
-
-_loaded: list = []
-
-
-def _load() -> types.ExternalFunction:
-    """The routine, compiled or read from the cache when first asked for."""
-    if not _loaded:
-        _loaded.append(c_function(_product, _SIGNATURE))
-        llvmlite.binding.add_symbol(NAME, _loaded[0].address)
-    return types.ExternalFunction(NAME, _SIGNATURE)

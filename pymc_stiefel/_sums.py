@@ -7,7 +7,6 @@ every process, and the loop before it is left to the compiler.
 
 from __future__ import annotations
 
-import llvmlite.binding
 import numpy as np
 from numba import types
 from pytensor.compile.mode import optdb
@@ -19,7 +18,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Sum
 from pytensor.tensor.type import scalar
 
-from pymc_stiefel.engine.compiling import array_at, c_function
+from pymc_stiefel.engine.compiling import Routine, array_at
 from pymc_stiefel.engine.vectors import total
 
 NAME = "pymc_stiefel_total"
@@ -28,8 +27,6 @@ _VERSION = 1
 
 FEW = 64
 """Numbers that are summed as well on the way."""
-
-_SIGNATURE = types.float64(types.int64, types.int64)
 
 
 class Total(Op):
@@ -63,9 +60,12 @@ def _total(address, size):
     return total(array_at(address, (size,), np.float64))
 
 
+_routine = Routine(NAME, _total, types.float64(types.int64, types.int64))
+
+
 @register_funcify_default_op_cache_key(Total)
 def _funcify_total(op, node=None, **kwargs):
-    routine = _load()
+    routine = _routine.load()
 
     @numba_basic.numba_njit
     def sum_up(x):
@@ -73,14 +73,3 @@ def _funcify_total(op, node=None, **kwargs):
         return np.asarray(routine(contiguous.ctypes.data, contiguous.size))
 
     return sum_up, _VERSION
-
-
-_loaded: list = []
-
-
-def _load() -> types.ExternalFunction:
-    """The routine, compiled or read from the cache when first asked for."""
-    if not _loaded:
-        _loaded.append(c_function(_total, _SIGNATURE))
-        llvmlite.binding.add_symbol(NAME, _loaded[0].address)
-    return types.ExternalFunction(NAME, _SIGNATURE)

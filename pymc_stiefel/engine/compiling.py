@@ -11,10 +11,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import warnings
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 import numpy as np
 from llvmlite import ir
@@ -71,6 +73,21 @@ def c_function(function, signature, **options) -> CFunc:
     _enable_cache(result, function)
     result.compile()
     return result
+
+
+class Routine:
+    """A C function that other compiled code calls by name. It is built or read from the cache, when first asked for."""
+
+    def __init__(self, name: str, function: Callable, signature: Any) -> None:
+        self.name, self.function, self.signature = name, function, signature
+        self._built: CFunc | None = None  # kept alive with its code
+
+    def load(self) -> types.ExternalFunction:
+        """The function, for a closure of code to be compiled."""
+        if self._built is None:
+            self._built = c_function(self.function, self.signature)
+            llvmlite.binding.add_symbol(self.name, self._built.address)
+        return types.ExternalFunction(self.name, self.signature)
 
 
 def _enable_cache(target, function) -> None:
