@@ -17,8 +17,9 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import matrix
 
-from pymc_stiefel.engine.blas import LARGE, axpy, dot
+from pymc_stiefel.engine.blas import LARGE
 from pymc_stiefel.engine.compiling import Routine, array_at, inner
+from pymc_stiefel.engine.vectors import axpy, dot
 
 NAME = "pymc_stiefel_product"
 _VERSION = 1

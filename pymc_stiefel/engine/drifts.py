@@ -135,7 +135,7 @@ def call_drift(typingctx, address, x, a, b, n, p, t, c, w, scratch, blas):
 def splitting(x, a, b, t, c, w, scratch, blas):
     """Columns, pairs, and back: exact flows of single terms of K, composed symmetrically.
 
-    With pairs first and last, up to twice as many trajectories were rejected.
+    With pairs first and last, a seventh more to twice as many trajectories were rejected.
     """
     p, n = x.shape
     if p == 1:

@@ -416,14 +416,14 @@ class Sampler:
         beginning, to which only nearly flat densities come, it is taken to be.
         """
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
-        short = window.count < ENOUGH_DRAWS
-        efficiency = 0.0 if short else window.efficiency(plan.stages)
+        few = window.count < ENOUGH_DRAWS
+        efficiency = 0.0 if few else window.efficiency(plan.stages)
         if not plan.length:
             if chain.settled or not window.are_short:
                 return plan
             chain.fallback, chain.turning, length = plan, efficiency, 1.2 * window.quarter()
             return replace(plan, length=length, steps=window.steps(length, target))
-        if short:
+        if few:
             length = window.better_length(plan.length)
             return replace(plan, length=length, steps=window.steps(length, target))
         before, chain.fallback = chain.fallback, None
