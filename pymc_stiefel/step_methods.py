@@ -47,7 +47,7 @@ class _ManifoldHMC(ManifoldStep):
 
     name: str
     drift: str
-    outer_kick = LEAPFROG
+    stages = LEAPFROG
     settle_length = weigh_flips = False
     _state_class = ManifoldHMCState
 
@@ -80,7 +80,7 @@ class _ManifoldHMC(ManifoldStep):
         model = modelcontext(model)
         self.settings = _checked_settings(
             drift=self.drift,
-            outer_kick=self.outer_kick,
+            stages=self.stages,
             step_size=step_size,
             n_steps=n_steps,
             path_length=path_length,
@@ -288,7 +288,7 @@ class StiefelNUTS(_ManifoldHMC):
     # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
     name = "nuts"
     drift = AUTOMATIC
-    outer_kick = TWO_STAGE
+    stages = TWO_STAGE
     settle_length = weigh_flips = True
 
     @staticmethod

@@ -89,7 +89,7 @@ def _steps(density, extra, scheme, layout, blas, metric, point, eps, scratch, en
         energies[k] = kinetic - point.value[0]
 
 
-def steps(kind, density, X, r, eps, c, w, count=1, outer_kick=LEAPFROG):
+def steps(kind, density, X, r, eps, c, w, count=1, stages=LEAPFROG):
     """``count`` steps of one matrix: end point, end momentum and the energies on the way."""
     n, p = X.shape
     layout = make_layout([(n, p)], 0)
@@ -99,7 +99,7 @@ def steps(kind, density, X, r, eps, c, w, count=1, outer_kick=LEAPFROG):
     empty = np.zeros((0, 0))
     metric = Metric(np.array(c), np.ravel(w).copy(), np.zeros(0), empty, empty.copy())
     scratch, blas = np.zeros(scratch_size(n, p)), make_blas(2 * p)
-    scheme = Scheme(np.array([drift_address(kind)]), outer_kick)
+    scheme = Scheme(np.array([drift_address(kind)]), stages)
     _steps(density.address, NO_EXTRA, scheme, layout, blas, metric, point, float(eps), scratch, energies)
     X_new = point.q.reshape(p, n).T
     return X_new, X_new @ point.a.reshape(p, p) + point.b.reshape(p, n).T, energies

@@ -7,14 +7,14 @@ from scipy.special import i0
 
 from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
+from pymc_stiefel.engine.integrator import LEAPFROG, THREE_STAGE, TWO_STAGE
 from pymc_stiefel.engine.trajectory import STATISTICS
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests import kernels
 
 SHAPES = [(5, 1), (6, 3), (5, 5), (20, 3)]
 each_drift = pytest.mark.parametrize("kind", kernels.DRIFTS)
-each_step = pytest.mark.parametrize("outer_kick", [LEAPFROG, TWO_STAGE], ids=["leapfrog", "two-stage"])
+each_step = pytest.mark.parametrize("stages", [LEAPFROG, TWO_STAGE, THREE_STAGE], ids=["leapfrog", "two-stage", "three-stage"])
 each_shape = pytest.mark.parametrize("n,p", SHAPES)
 
 
@@ -89,11 +89,11 @@ def test_steep_density_does_not_amplify_rounding(kind):
 @each_shape
 @each_step
 @pytest.mark.parametrize("eps,count", [(0.05, 7), (0.8, 3)])  # large steps are chaotic and amplify rounding
-def test_step_is_reversible(kind, n, p, eps, count, outer_kick):
+def test_step_is_reversible(kind, n, p, eps, count, stages):
     X, r, c, w, rng = start(kind, n, p)
     *_, density = kernels.problem(n, p, rng)
-    X_new, r_new, _ = kernels.steps(kind, density, X, r, eps, c, w, count, outer_kick)
-    X_back, r_back, _ = kernels.steps(kind, density, X_new, -r_new, eps, c, w, count, outer_kick)
+    X_new, r_new, _ = kernels.steps(kind, density, X, r, eps, c, w, count, stages)
+    X_back, r_back, _ = kernels.steps(kind, density, X_new, -r_new, eps, c, w, count, stages)
     np.testing.assert_allclose(X_back, X, atol=1e-8)
     np.testing.assert_allclose(-r_back, r, atol=1e-7)
 
@@ -142,10 +142,10 @@ def log_volume(flow, X, r, h=1e-5):
 @each_drift
 @each_step
 @pytest.mark.parametrize("n,p", [(5, 1), (6, 3), (4, 4)])
-def test_step_preserves_volume(kind, n, p, outer_kick):
+def test_step_preserves_volume(kind, n, p, stages):
     X, r, c, w, rng = start(kind, n, p)
     *_, density = kernels.problem(n, p, rng)
-    flow = lambda X, r: kernels.steps(kind, density, X, r, 0.3, c, w, 2, outer_kick)[:2]  # noqa: E731
+    flow = lambda X, r: kernels.steps(kind, density, X, r, 0.3, c, w, 2, stages)[:2]  # noqa: E731
     assert abs(log_volume(flow, X, r)) < 1e-7
 
 
@@ -164,22 +164,25 @@ def test_qr_retraction_does_not_preserve_volume():
 @each_drift
 @each_shape
 @each_step
-def test_energy_has_no_trend(kind, n, p, outer_kick):
+def test_energy_has_no_trend(kind, n, p, stages):
     X, r, c, w, rng = start(kind, n, p)
     *_, density = kernels.problem(n, p, rng)
-    *_, energies = kernels.steps(kind, density, X, r, 0.05, c, w, 20_000, outer_kick)
+    *_, energies = kernels.steps(kind, density, X, r, 0.05, c, w, 20_000, stages)
     halves = energies.reshape(2, -1)
     assert np.ptp(energies) < 1.0
     assert abs(halves[0].mean() - halves[1].mean()) < 0.2 * np.ptp(energies)
 
 
 @each_drift
-def test_two_stages_err_less_at_the_same_number_of_gradients(kind):
+def test_more_stages_err_less_at_the_same_number_of_gradients(kind):
     X, r, c, w, rng = start(kind, 20, 3)
     *_, density = kernels.problem(20, 3, rng)
-    leapfrogs = kernels.steps(kind, density, X, r, 0.1, c, w, 400, LEAPFROG)[2]
-    two_stages = kernels.steps(kind, density, X, r, 0.2, c, w, 200, TWO_STAGE)[2]
-    assert two_stages.std() < 0.7 * leapfrogs.std()
+    one, two, three = (
+        kernels.steps(kind, density, X, r, 0.1 * stages, c, w, 600 // stages, stages)[2].std()
+        for stages in (LEAPFROG, TWO_STAGE, THREE_STAGE)
+    )
+    assert two < 0.7 * one
+    assert three < 0.9 * two
 
 
 # ---------------------------------------------------------------- rung 3: law of the momentum

@@ -30,6 +30,9 @@ MAX_DENSE = 100
 MOST_WATCHED = 100
 """About as many coordinates are looked at for their autocorrelation."""
 
+TENTH = 1.28
+"""Standard deviations beyond which there is a tenth of a normal law."""
+
 SLOW, LEAST = -0.1, -0.3
 """Correlation of successive draws that trajectories of one length aim at, for all but the slowest tenth of coordinates,
 and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally well. A little
@@ -144,13 +147,22 @@ class Trajectories:
         )
 
     def efficiency(self, stages: int) -> float:
-        """Effective draws for each gradient, for all but the tenth of the correlations that are largest.
+        """Effective draws for each gradient, for all but the slowest tenth of coordinates, or of their squares."""
+        slow = max(mean + TENTH * spread for mean, spread in map(self._spread, self.correlations))
+        return self.efficiency_of(min(slow, 0.99), stages)
+
+    def efficiency_of(self, correlation: float, stages: int) -> float:
+        """Of trajectories like these that leave such a correlation between draws.
 
         What a draw costs beside its gradients, ``stages`` of them a step, counts as one more.
         """
-        ordered = np.sort(self.correlations, axis=None)
-        slow = min(float(ordered[int(0.9 * (ordered.size - 1))]), 0.99)
-        return (1.0 - slow) / (1.0 + slow) / (1.0 + stages * self.size)
+        return (1.0 - correlation) / (1.0 + correlation) / (1.0 + stages * self.size)
+
+    def _spread(self, correlations: np.ndarray) -> tuple[float, float]:
+        """Mean and standard deviation of correlations, without the noise of their estimates."""
+        mean = float(correlations.mean())
+        noise = (1.0 - mean**2) / self.count
+        return mean, math.sqrt(max(float(correlations.var()) - noise, 0.0))
 
     def quarter(self) -> float:
         """Time in which velocities turn by a right angle, by what the first step turns them."""
@@ -162,20 +174,17 @@ class Trajectories:
 
         They are taken for cosines of an angle that grows with the length. None exceeds half a period of unit scale.
         """
-        correlations = self.correlations[0]
-        mean = float(correlations.mean())
-        noise = (1.0 - mean**2) / self.count  # of an estimated correlation; what is beyond it is spread
-        spread = math.sqrt(max(float(correlations.var()) - noise, 0.0))
-        aim = max(SLOW - 1.28 * spread, LEAST)
+        mean, spread = self._spread(self.correlations[0])
+        aim = max(SLOW - TENTH * spread, LEAST)
         return min(length * min(max(math.acos(aim) / _angle(mean), 0.6), 1.6), math.pi)
 
     def steps(self, length: float, target: float) -> int:
-        """Into how many steps to divide a trajectory of this length, for a little more acceptance than ``target``.
+        """Into how many steps to divide a trajectory of this length, for an acceptance of ``target`` or more.
 
-        Rejections are taken to grow as the fourth power of the step size.
+        Energy errors, and with them rejections, grow as the square of the step size.
         """
-        rejected, allowed = max(1.0 - self.acceptance, 0.0), 0.75 * (1.0 - target)
-        return max(1, math.ceil(length / self.means[2] * (rejected / allowed) ** 0.25))
+        rejected = max(1.0 - self.acceptance, 0.0)
+        return max(1, math.ceil(length / self.means[2] * math.sqrt(rejected / (1.0 - target))))
 
 
 def _angle(cosine: float) -> float:

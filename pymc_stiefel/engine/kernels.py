@@ -13,7 +13,7 @@ import numpy as np
 from pymc_stiefel.engine.adaptation import LOG_BAR, LOG_STEP, accumulate, adapt_step_size
 from pymc_stiefel.engine.blocks import copy_into, reorthonormalise
 from pymc_stiefel.engine.compiling import UNCOUNTED, compiled, inlined, inner, uniform
-from pymc_stiefel.engine.integrator import draw_momentum, evaluate, stages
+from pymc_stiefel.engine.integrator import draw_momentum, evaluate
 from pymc_stiefel.engine.table import unpack
 from pymc_stiefel.engine.trajectory import (
     ACCEPT,
@@ -73,7 +73,7 @@ def begin(density, extra, source, layout, metric, state, work, eps, fresh, stats
 def finish(density, extra, source, scheme, pace, layout, state, work, moments, averaging, learn, stats, k, states):
     """Reflection, orthonormal again; the draw is kept, and learnt from."""
     kinetic = stats[ENERGY] + state.value[0]
-    stats[GRADIENTS] += stats[TREE_SIZE] * stages(scheme)
+    stats[GRADIENTS] += stats[TREE_SIZE] * scheme.stages
     reflect(density, extra, source, layout, work, state, stats)
     stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
     stats[LOGP] = state.value[0]

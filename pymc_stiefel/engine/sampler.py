@@ -36,7 +36,7 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
-from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
+from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, Scheme
 from pymc_stiefel.engine.kernels import Pace, no_u_turn_draws, static_draws
 from pymc_stiefel.engine.table import make_table, rows_of
 from pymc_stiefel.engine.trajectory import (
@@ -53,10 +53,16 @@ from pymc_stiefel.engine.trajectory import (
 )
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 80, 8
-"""A window's end until which masses are guesses, and the tree depth until then."""
+"""A window's end until which step sizes are sought anew, and the tree depth until then."""
+
+FIRST_GUESSES = 35
+"""A window's end until which masses are guesses."""
 
 ENOUGH_DRAWS = 50
-"""Draws of a window without which trajectories are not compared."""
+"""Draws of a window without which plans are not compared."""
+
+U_TURN = 0.5
+"""Correlation of the squares of successive draws that trajectories which turn soon were seen to leave, or more."""
 
 TRIES = 10
 """Trajectories that get nowhere before a chain whose tuning has ended is taken to be stuck."""
@@ -70,7 +76,7 @@ class Settings:
     """What a user chooses. ``n_steps`` and ``path_length`` both None means no-U-turn trajectories."""
 
     drift: str
-    outer_kick: float = LEAPFROG
+    stages: int = LEAPFROG  # of a step
     n_steps: int | None = None
     path_length: float | None = None
     jitter: float = 0.0
@@ -92,15 +98,10 @@ class Settings:
 class Plan:
     """What trajectories are made of: ``steps`` of one ``length`` in all, or as many as it takes to turn."""
 
-    outer_kick: float = LEAPFROG
+    stages: int = LEAPFROG
     length: float = 0.0  # 0: until they turn
     steps: int = 1
     efficiency: float = 0.0  # as measured, of a plan that has been tried
-
-    @property
-    def stages(self) -> int:
-        """Gradients of a step."""
-        return 1 if self.outer_kick == LEAPFROG else 2
 
 
 @dataclass
@@ -207,7 +208,7 @@ class Sampler:
     def _bind(self) -> None:
         """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
         chain = self._chain
-        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.outer_kick)
+        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.stages)
         self.layout.flips[:] = chain.flips
         layout, work = self._lasting
         self._table = make_table(
@@ -231,7 +232,7 @@ class Sampler:
             averaging=DualAveraging(self.settings.target_accept, largest),
             moments=make_moments(layout),
             previous=make_moments(layout),
-            plan=Plan(self.settings.outer_kick),
+            plan=Plan(self.settings.stages),
             flips=self._flips.copy(),
             decided=not (self.settings.weigh_flips and NOT in self._flips),
         )
@@ -390,9 +391,9 @@ class Sampler:
             chain.metric = learnt_metric(self.layout, both, chain.kinds, settings.pair)
         chain.previous, chain.moments = chain.moments, make_moments(self.layout)
         if settings.adapt_step_size:
-            untried = chain.draws <= EARLY_DRAWS or (chain.plan.length and not chain.turning)
+            untried = chain.draws <= FIRST_GUESSES or (chain.plan.length and not chain.turning)
             if chain.kinds != kinds or (untried and not (self.may_settle and flat.all())):
-                chain.seek, chain.plan = True, Plan(settings.outer_kick)
+                chain.seek, chain.plan = True, Plan(settings.stages)
                 chain.fallback, chain.settled = None, False
             else:
                 self._choose_trajectories()
@@ -404,41 +405,45 @@ class Sampler:
         chain = self.chain
         if self.may_settle:
             chain.plan = self._next_plan()
-        if not chain.plan.length:  # a search by single leapfrogs would only add noise
+        if chain.plan.length:
+            return
+        if chain.draws <= EARLY_DRAWS:
+            chain.seek = True
+        else:  # a search by single leapfrogs would only add noise
             chain.averaging.restart(self.averaged_step_size, boldness=1.0)
 
     def _next_plan(self) -> Plan:
         """The plan of the last window with a better length, or one to be tried, or the one before if this does not pay.
 
-        Trajectories that turn after a few steps, for which masses have to fit, are tried at one length. If nearly all
-        of those are accepted they are tried with plain leapfrogs, at half the gradients. In every window one length has
+        Trajectories that turn after a few steps, for which masses have to fit, are tried at one length, in steps of three
+        stages. If nearly all of those are accepted they are tried with one stage less. In every window one length has
         to be clearly more efficient than U-turns were; if not, these come back for good. In the short windows of the
-        beginning, to which only nearly flat densities come, it is taken to be.
+        beginning it is taken to be. Nearly flat densities come to one length in the shortest, and are not compared.
         """
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
-        few = window.count < ENOUGH_DRAWS
-        efficiency = 0.0 if few else window.efficiency(plan.stages)
         if not plan.length:
             if chain.settled or not window.are_short:
                 return plan
-            chain.fallback, chain.turning, length = plan, efficiency, 1.2 * window.quarter()
-            return replace(plan, length=length, steps=window.steps(length, target))
-        if few:
+            chain.fallback, length = plan, 1.2 * window.quarter()
+            chain.turning = window.efficiency_of(U_TURN, plan.stages) if chain.draws > FIRST_GUESSES else 0.0
+            return Plan(THREE_STAGE, length, window.steps(length / STRETCH, target))
+        if window.count < ENOUGH_DRAWS:
             length = window.better_length(plan.length)
             return replace(plan, length=length, steps=window.steps(length, target))
+        efficiency = window.efficiency(plan.stages)
         before, chain.fallback = chain.fallback, None
         if before and before.length and (efficiency < before.efficiency or window.acceptance < target):
             chain.settled = True
             return before
         if efficiency < 1.25 * chain.turning:
             chain.settled = True
-            return Plan(self.settings.outer_kick)
+            return Plan(self.settings.stages)
         length = window.better_length(plan.length)
         plan = replace(plan, length=length, steps=window.steps(length, target), efficiency=efficiency)
-        if plan.stages == 1 or chain.settled or window.acceptance < 0.97:
+        if plan.stages == LEAPFROG or chain.settled or window.acceptance < 0.97:
             return plan
         chain.fallback = plan
-        return replace(plan, outer_kick=LEAPFROG)
+        return replace(plan, stages=plan.stages - 1)
 
     def _weigh_flips(self) -> None:
         """Have flips of signs weighed for a while, and then make those that would be accepted now and then.

@@ -15,10 +15,10 @@ from tests.statistical.targets import target_density
 ACCEPT = STATISTICS.index("mean_tree_accept")
 
 SAMPLERS = {
-    "two-stage splitting, isotropic metric": {"drift": "splitting", "outer_kick": TWO_STAGE, "adapt_metric": False},
+    "two-stage splitting, isotropic metric": {"drift": "splitting", "stages": TWO_STAGE, "adapt_metric": False},
     "StiefelNUTS, as it tunes itself": {
         "drift": "automatic",
-        "outer_kick": TWO_STAGE,
+        "stages": TWO_STAGE,
         "settle_length": True,
         "weigh_flips": True,
     },

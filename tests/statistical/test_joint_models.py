@@ -46,7 +46,7 @@ def posterior_ranks(model, density, drift, replication, thin=6):
     y = ppca.draw_data(truth["U"], truth["scale"], truth["noise"], ROWS, rng)
     pm.set_data({"S": y.T @ y}, model=model)
     density.refresh()
-    settings = Settings(drift=drift, outer_kick=TWO_STAGE if drift == "splitting" else LEAPFROG)
+    settings = Settings(drift=drift, stages=TWO_STAGE if drift == "splitting" else LEAPFROG)
     sampler = Sampler(density.layout, density.address, settings, rng, density.extra)
     q = np.concatenate([np.eye(ppca.N, ppca.P).T.ravel(), np.zeros(density.layout.size - density.layout.stiefel)])
     kept = np.empty((RANKS - 1, q.size))
