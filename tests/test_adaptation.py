@@ -9,7 +9,7 @@ from pymc_stiefel.engine.adaptation import LEAST, SLOW, WINDOWS, Trajectories, _
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import TWO_STAGE
 from pymc_stiefel.engine.sampler import ENOUGH_DRAWS, Sampler, Settings
-from pymc_stiefel.engine.trajectory import STATISTICS
+from pymc_stiefel.engine.trajectory import ACCEPT, STATISTICS, STEP_SIZE, TREE_SIZE, TURN
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests import kernels
 
@@ -62,6 +62,13 @@ def test_what_tuning_chooses(drift, sizes, expected):
     assert abs(values.mean() - exact) < 4 * batches.std(ddof=1) / np.sqrt(40)
 
 
+def statistics(count, size, accept, eps):
+    """Of trajectories that turn by a radian in a unit of time."""
+    rows = np.zeros((count, len(STATISTICS)))
+    rows[:, [TREE_SIZE, ACCEPT, STEP_SIZE, TURN]] = size, accept, eps, np.cos(eps)
+    return rows
+
+
 WALK, INDEPENDENT = "walk", "independent"
 
 
@@ -74,7 +81,7 @@ def plans(windows):
         draws = rng.standard_normal((200, 10))
         sampler.chain.trajectories = Trajectories()
         for block in np.split(np.cumsum(draws, axis=0) if kind == WALK else draws, 20):
-            sampler.chain.trajectories.add(block, np.tile((size, accept, 1.4, np.cos(1.4)), (10, 1)))
+            sampler.chain.trajectories.add(block, statistics(10, size, accept, 1.4))
         if kind == "end of tuning":
             sampler._freeze(False)
         else:
@@ -165,7 +172,7 @@ def test_autocorrelations_of_a_window():
         x[k] = -0.6 * x[k - 1] + 0.8 * rng.standard_normal(50)
     window = Trajectories()
     for block in x[:1], x[1:]:
-        window.add(block, np.tile((3.0, 0.85, 0.7, np.cos(0.7)), (len(block), 1)))
+        window.add(block, statistics(len(block), 3, 0.85, 0.7))
     coordinates, squares = window.correlations
     np.testing.assert_allclose([coordinates.mean(), squares.mean()], [-0.6, 0.36], atol=0.01)
     np.testing.assert_allclose(window.efficiency(2), (1 - 0.36) / (1 + 0.36) / 7, rtol=0.08)
@@ -183,7 +190,7 @@ def test_lengths_aim_at_the_slow_coordinates():
         for k in range(1, len(x)):
             x[k] = correlations * x[k - 1] + np.sqrt(1 - correlations**2) * rng.standard_normal(50)
         window = Trajectories()
-        window.add(x, np.tile((3.0, 0.85, 0.7, np.cos(0.7)), (len(x), 1)))
+        window.add(x, statistics(len(x), 3, 0.85, 0.7))
         lengths.append(window.better_length(1.0))
     aims = [SLOW, SLOW - 1.28 * 0.1 / np.sqrt(3), LEAST]
     np.testing.assert_allclose(np.cos(np.array(lengths) * np.pi / 2), aims, atol=0.02)

@@ -21,6 +21,7 @@ import scipy.linalg
 from pymc_stiefel.engine.blocks import Layout, Metric, Point
 from pymc_stiefel.engine.compiling import inner
 from pymc_stiefel.engine.drifts import SPLITTING
+from pymc_stiefel.engine.trajectory import ACCEPT, STEP_SIZE, TREE_SIZE, TURN
 
 WINDOWS = (10, 20, 35, 55, 80, 130, 190, 270, 380, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
 """Draws after which the masses are estimated anew. None falls shortly before a customary end of tuning."""
@@ -104,24 +105,24 @@ class Trajectories:
     """The trajectories of a window: what they cost, how far they turn, what successive draws have in common."""
 
     draws: list[np.ndarray] = field(default_factory=list)  # one a row
-    known: list[np.ndarray] = field(default_factory=list)  # steps, acceptance, step size, see below
+    statistics: list[np.ndarray] = field(default_factory=list)
 
-    def add(self, states: np.ndarray, known: np.ndarray) -> None:
-        """Draws, one a row, and what is known of their trajectories.
-
-        That is the number of steps, the acceptance, the step size, and the cosine of the first step's angle.
-        """
+    def add(self, states: np.ndarray, statistics: np.ndarray) -> None:
+        """Draws and the statistics of their trajectories, one a row."""
         self.draws.append(states[:, :: 1 + states.shape[1] // MOST_WATCHED].copy())
-        self.known.append(known)
+        self.statistics.append(statistics.copy())
 
     @property
     def count(self) -> int:
-        return sum(map(len, self.known))
+        return sum(map(len, self.draws))
 
     @cached_property
     def means(self) -> list[float]:
-        """Of what is known, over the window as a whole: rounding does not depend on how it was divided."""
-        return np.ascontiguousarray(np.concatenate(self.known)).mean(axis=0).tolist()
+        """Of the number of steps, the acceptance, the step size, and the cosine of the first step's angle.
+
+        They are taken over the window as a whole: rounding does not depend on how it was divided.
+        """
+        return np.concatenate(self.statistics)[:, [TREE_SIZE, ACCEPT, STEP_SIZE, TURN]].mean(axis=0).tolist()
 
     @property
     def size(self) -> float:
@@ -140,11 +141,12 @@ class Trajectories:
     def correlations(self) -> np.ndarray:
         """Lag-one autocorrelations, (2, coordinates): of the coordinates, and of their squared deviations."""
         x = np.concatenate(self.draws)
-        x -= x.mean(axis=0)
-        both = np.stack([x, x**2 - np.mean(x**2, axis=0)])
-        return np.einsum("kij,kij->kj", both[:, 1:], both[:, :-1]) / np.maximum(
-            np.einsum("kij,kij->kj", both, both), 1e-300
-        )
+        x -= x.sum(axis=0) / len(x)
+        squares = x * x
+        squares -= squares.sum(axis=0) / len(x)
+        shifted = [np.einsum("ij,ij->j", both[1:], both[:-1]) for both in (x, squares)]
+        whole = [np.einsum("ij,ij->j", both, both) for both in (x, squares)]
+        return np.array(shifted) / np.maximum(whole, 1e-300)
 
     def efficiency(self, stages: int) -> float:
         """Effective draws for each gradient, for all but the slowest tenth of coordinates, or of their squares."""
@@ -160,9 +162,9 @@ class Trajectories:
 
     def _spread(self, correlations: np.ndarray) -> tuple[float, float]:
         """Mean and standard deviation of correlations, without the noise of their estimates."""
-        mean = float(correlations.mean())
-        noise = (1.0 - mean**2) / self.count
-        return mean, math.sqrt(max(float(correlations.var()) - noise, 0.0))
+        mean = float(correlations.sum()) / correlations.size
+        variance = float(correlations @ correlations) / correlations.size - mean**2
+        return mean, math.sqrt(max(variance - (1.0 - mean**2) / self.count, 0.0))
 
     def quarter(self) -> float:
         """Time in which velocities turn by a right angle, by what the first step turns them."""
@@ -261,19 +263,21 @@ def _welford(x, count, mean, square):
 
 def merged(first: Moments, second: Moments) -> Moments:
     """Moments of two windows together."""
-    count = first.number + second.number
-    share = first.number * second.number / np.maximum(count, 1.0)
+    one, two = float(first.number[0]), float(second.number[0])
+    if one == 0.0:
+        return second
+    of_first, of_second = one / (one + two), two / (one + two)
 
-    def mean(one, two):
-        return (first.number * one + second.number * two) / np.maximum(count, 1.0)
+    def mean(x, y):
+        return of_first * x + of_second * y
 
-    def square(one, two, one_mean, two_mean):
-        gap = two_mean - one_mean
-        between = np.outer(gap, gap) if one.shape[0] == one.shape[1] else gap[:, None] ** 2
-        return one + two + share * between
+    def square(x, y, x_mean, y_mean):
+        gap = y_mean - x_mean
+        between = np.outer(gap, gap) if x.shape[0] == x.shape[1] else gap[:, None] ** 2
+        return x + y + one * of_second * between
 
     return Moments(
-        count,
+        first.number + second.number,
         first.column + second.column,
         first.pair + second.pair,
         mean(first.draw_mean, second.draw_mean),
@@ -297,6 +301,17 @@ def window_left(draw: int) -> int:
 # ---------------------------------------------------------------- masses
 
 
+Precisions = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Of columns, and of pairs: what the density adds to them, and what curvature does."""
+
+
+def precisions_of(layout: Layout, moments: Moments) -> Precisions:
+    """In the mean over a window."""
+    count, n, p = float(moments.number[0]), layout.n, layout.p
+    columns = moments.column / (count * np.repeat(np.maximum(n - p, 1), p))
+    return (columns, np.repeat(n, p)), (moments.pair * (2.0 / count), np.repeat(p, p * p))
+
+
 def first_metric(layout: Layout, state: Point, kinds: list[str], pair: float) -> Metric:
     """Masses from the size of the gradient at the start."""
     column = []
@@ -310,8 +325,10 @@ def first_metric(layout: Layout, state: Point, kinds: list[str], pair: float) ->
     return _assemble(layout, columns, pairs, variance, covariance, kinds, pair)
 
 
-def learnt_metric(layout: Layout, moments: Moments, kinds: list[str], pair: float) -> Metric:
-    """Masses from the moments of a window.
+def learnt_metric(
+    layout: Layout, moments: Moments, precisions: Precisions, kinds: list[str], pair: float
+) -> Metric:
+    """Masses from the moments of a window, and the precisions they show.
 
     Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + p``. The mean square of a
     gradient is the precision of the target in that direction. ``n`` and ``p`` stand for the curvature of the manifold:
@@ -319,10 +336,7 @@ def learnt_metric(layout: Layout, moments: Moments, kinds: list[str], pair: floa
     where the density is flat.
     """
     count = float(moments.number[0])
-    width = np.repeat(np.maximum(layout.n - layout.p, 1), layout.p)
-    rows = np.repeat(layout.n, layout.p)
-    column = moments.column / count / width + rows
-    pairs = 2.0 * moments.pair / count + np.repeat(layout.p, layout.p**2)
+    column, pairs = (density + curvature for density, curvature in precisions)
     draws, gradients = moments.draw_square / (count - 1), moments.gradient_square / (count - 1)
     if draws.shape[0] == draws.shape[1]:
         covariance = _geometric_mean(draws, gradients, count)
@@ -331,14 +345,11 @@ def learnt_metric(layout: Layout, moments: Moments, kinds: list[str], pair: floa
     return _assemble(layout, column, pairs, variance, None, kinds, pair)
 
 
-def nearly_flat(layout: Layout, moments: Moments) -> np.ndarray:
+def nearly_flat(layout: Layout, precisions: Precisions) -> np.ndarray:
     """For each matrix, whether the density adds less to the precision of any direction than curvature does."""
-    count = max(float(moments.number[0]), 1.0)
-    flat = []
-    for n, p, column, skew in zip(layout.n, layout.p, layout.column, layout.skew, strict=True):
-        columns = moments.column[column : column + p] / count / max(n - p, 1)
-        pairs = 2.0 * moments.pair[skew : skew + p * p] / count
-        flat.append(bool(np.all(columns < n) and np.all(pairs < p)))
+    columns, pairs = (density < curvature for density, curvature in precisions)
+    ends = zip(layout.column, layout.skew, layout.p, strict=True)
+    flat = [columns[column : column + p].all() and pairs[skew : skew + p * p].all() for column, skew, p in ends]
     return np.array(flat, dtype=bool)
 
 

@@ -98,6 +98,12 @@ def isotropic_metric(layout: Layout, pair: float, dense: bool) -> Metric:
     )
 
 
+def overwrite(old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...]) -> None:
+    """Give arrays, whose addresses have been told to compiled code, the values of others."""
+    for one, other in zip(old, new, strict=True):
+        one[:] = other
+
+
 # ---------------------------------------------------------------- compiled operations on one point
 
 

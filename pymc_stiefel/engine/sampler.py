@@ -21,6 +21,7 @@ from pymc_stiefel.engine.adaptation import (
     make_moments,
     merged,
     nearly_flat,
+    precisions_of,
     window_left,
     window_of,
 )
@@ -33,6 +34,7 @@ from pymc_stiefel.engine.blocks import (
     Point,
     isotropic_metric,
     make_point,
+    overwrite,
 )
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
@@ -40,14 +42,10 @@ from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, Schem
 from pymc_stiefel.engine.kernels import Pace, no_u_turn_draws, static_draws
 from pymc_stiefel.engine.table import make_table, rows_of
 from pymc_stiefel.engine.trajectory import (
-    ACCEPT,
     INDEX,
     MATRIX,
     MAX_ENERGY,
     STATISTICS,
-    STEP_SIZE,
-    TREE_SIZE,
-    TURN,
     WEIGHT,
     make_workspace,
 )
@@ -206,10 +204,8 @@ class Sampler:
         self._bind()
 
     def _bind(self) -> None:
-        """Tell the compiled code where the arrays of the chain are, whenever one of them is replaced."""
+        """Tell the compiled code where the arrays of the chain are: none of them is replaced later."""
         chain = self._chain
-        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.stages)
-        self.layout.flips[:] = chain.flips
         layout, work = self._lasting
         self._table = make_table(
             layout,
@@ -219,6 +215,13 @@ class Sampler:
             rows_of(chain.moments),
             rows_of(chain.averaging.values),
         )
+        self._direct()
+
+    def _direct(self) -> None:
+        """Tell the compiled code what kinds of drifts, steps and flips the chain makes."""
+        chain = self._chain
+        self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), chain.plan.stages)
+        self.layout.flips[:] = chain.flips
 
     def reset(self) -> None:
         """Forget everything learnt, as for a new chain."""
@@ -343,8 +346,7 @@ class Sampler:
             chain.averaging.averaged = eps
             self._single_step(eps, fresh=True)
         if settings.adapt_metric and chain.tune:
-            chain.metric = first_metric(self.layout, chain.state, chain.kinds, settings.pair)
-            self._bind()
+            overwrite(chain.metric, first_metric(self.layout, chain.state, chain.kinds, settings.pair))
             if settings.adapt_step_size:
                 eps = self._search_step_size(settings.step_size or eps)
         if settings.adapt_step_size:
@@ -372,7 +374,7 @@ class Sampler:
         if not settings.adapt_metric:
             return
         if self.may_settle:
-            chain.trajectories.add(self.states, self.statistics[:, [TREE_SIZE, ACCEPT, STEP_SIZE, TURN]])
+            chain.trajectories.add(self.states, self.statistics)
         if chain.weights is not None:
             for m, weight in self.statistics[:, [MATRIX, WEIGHT]].tolist():
                 if m > 0.0:  # else a flip was made, of a matrix of O(n)
@@ -384,12 +386,15 @@ class Sampler:
             chain.refuge = chain.state.q.copy()
             if not chain.decided:
                 self._weigh_flips()
-        both, kinds = chain.moments if window == 0 else merged(chain.previous, chain.moments), chain.kinds
-        flat = nearly_flat(self.layout, both)
+        both, kinds = merged(chain.previous, chain.moments), chain.kinds
+        precisions = precisions_of(self.layout, both)
+        flat = nearly_flat(self.layout, precisions)
         if both.has_moved:  # a chain that did not move teaches nothing
             chain.kinds = drift_kinds(settings.drift, self.layout.p, flat)
-            chain.metric = learnt_metric(self.layout, both, chain.kinds, settings.pair)
-        chain.previous, chain.moments = chain.moments, make_moments(self.layout)
+            overwrite(chain.metric, learnt_metric(self.layout, both, precisions, chain.kinds, settings.pair))
+        overwrite(chain.previous, chain.moments)
+        for moment in chain.moments:
+            moment.fill(0.0)
         if settings.adapt_step_size:
             untried = chain.draws <= FIRST_GUESSES or (chain.plan.length and not chain.turning)
             if chain.kinds != kinds or (untried and not (self.may_settle and flat.all())):
@@ -398,7 +403,7 @@ class Sampler:
             else:
                 self._choose_trajectories()
         chain.trajectories = Trajectories()
-        self._bind()
+        self._direct()
 
     def _choose_trajectories(self) -> None:
         """The plan, or the step size, after a window in which the masses have changed little."""
@@ -475,7 +480,7 @@ class Sampler:
         chain = self.chain
         chain.plan, chain.fallback, chain.frozen = chain.fallback or chain.plan, None, True
         self._end_weighing()
-        self._bind()
+        self._direct()
         if chain.refuge is None:
             return fresh
         self._make_room(1)
