@@ -32,8 +32,8 @@ def test_geometric_mean_is_exact_for_gaussians_from_few_draws():
     "drift,sizes,expected",
     [
         ("automatic", (2.0, 1.0), ("cayley", 1, True)),  # nearly flat: one mass, one gradient a step
-        ("automatic", (400.0, 20.0), ("splitting", 3, True)),
-        ("cayley", (400.0, 20.0), ("cayley", 2, False)),  # one mass does not fit: trajectories stay long
+        ("automatic", (400.0, 20.0), ("splitting", 2, True)),
+        ("cayley", (400.0, 20.0), ("cayley", 3, False)),  # one mass does not fit: trajectories stay long
     ],
 )
 def test_what_tuning_chooses(drift, sizes, expected):
@@ -49,7 +49,7 @@ def test_what_tuning_chooses(drift, sizes, expected):
         tune=500,
         drift=drift,
         stages=TWO_STAGE,
-        settle_length=True,
+        adapt_plan=True,
         jitter=0.2,
     )
     plan = sampler.chain.plan
@@ -74,7 +74,7 @@ WALK, INDEPENDENT = "walk", "independent"
 
 def plans(windows):
     """Plans after windows of draws that are independent or a random walk, each with its acceptance."""
-    settings = Settings(drift="splitting", stages=TWO_STAGE, settle_length=True)
+    settings = Settings(drift="splitting", stages=TWO_STAGE, adapt_plan=True)
     sampler, rng = Sampler(make_layout([(5, 2)], 0), 0, settings, np.random.default_rng(0)), np.random.default_rng(1)
     sampler.chain.draws = 200
     for kind, size, accept in windows:
@@ -105,9 +105,16 @@ def test_plans_that_do_not_pay_are_given_up():
     assert list(plans([SHORT, ACCEPTED, STEADY, STEADY])) == [THREE, TWO, TWO, TWO]
     assert list(plans([SHORT, ACCEPTED, ACCEPTED, STEADY, STEADY])) == [THREE, TWO, LEAPFROGS, LEAPFROGS, LEAPFROGS]
     rejected = (INDEPENDENT, 1, 0.5)
-    for bad in (LOST, rejected):
-        assert list(plans([SHORT, ACCEPTED, bad, ACCEPTED])) == [THREE, TWO, THREE, THREE]
-        assert list(plans([SHORT, ACCEPTED, ACCEPTED, bad, ACCEPTED])) == [THREE, TWO, LEAPFROGS, TWO, TWO]
+    assert list(plans([SHORT, ACCEPTED, rejected, ACCEPTED])) == [THREE, TWO, THREE, THREE]
+    assert list(plans([SHORT, ACCEPTED, ACCEPTED, rejected, ACCEPTED])) == [THREE, TWO, LEAPFROGS, TWO, TWO]
+    assert list(plans([SHORT, ACCEPTED, LOST, SHORT])) == [THREE, TWO, TURNS, TURNS]
+
+
+@pytest.mark.parametrize("stages,size,expected", [(2, 5, 2), (2, 20, 3), (3, 5, 3), (3, 3, 2), (1, 20, 1)])
+def test_steps_have_three_stages_where_trajectories_are_long(stages, size, expected):
+    window = Trajectories()
+    window.add(np.zeros((10, 1)), statistics(10, size, 0.8, 0.1))
+    assert window.stages(stages) == expected
 
 
 def test_plans_on_trial_at_the_end_of_tuning_are_dropped():
@@ -123,7 +130,7 @@ def test_plans_on_trial_at_the_end_of_tuning_are_dropped():
 def test_one_length_from_the_start_where_the_density_is_flat(n, p, size, early):
     """With U-turns, half of the time of a short run would go before a length was tried."""
     density = kernels.bingham_langevin_density(size * np.eye(n, p), np.zeros((n, n)), np.zeros(p))
-    settings = Settings("automatic", stages=TWO_STAGE, settle_length=True)
+    settings = Settings("automatic", stages=TWO_STAGE, adapt_plan=True)
     sampler = Sampler(make_layout([(n, p)], 0), density.address, settings, np.random.default_rng(0))
     sampler.draw(np.eye(n, p).T.ravel())
     for _ in range(ENOUGH_DRAWS):
@@ -143,7 +150,7 @@ def test_a_length_not_compared_with_u_turns_is_given_up_where_the_density_is_not
         return 300.0 * x[0]
 
     density, held = numba.cfunc(kernels.DENSITY_SIGNATURE)(target), np.zeros(1, dtype=np.int64)
-    settings = Settings("automatic", stages=TWO_STAGE, settle_length=True)
+    settings = Settings("automatic", stages=TWO_STAGE, adapt_plan=True)
     sampler = Sampler(make_layout([(10, 1)], 0), density.address, settings, np.random.default_rng(0), held)
     sampler.draw(np.eye(10, 1).T.ravel())
     while sampler.chain.draws < 40:
@@ -161,41 +168,53 @@ def test_a_length_not_compared_with_u_turns_is_given_up_where_the_density_is_not
 
 @pytest.mark.parametrize("others,settles", [(0, True), (1, False)])
 def test_one_length_is_for_matrices_alone(others, settles):
-    settings = Settings(drift="automatic", settle_length=True)
+    settings = Settings(drift="automatic", adapt_plan=True)
     assert Sampler(make_layout([(5, 2)], others), 0, settings, np.random.default_rng(0)).may_settle == settles
+
+
+def autoregression(correlations, count, rng, accept=1.0):
+    """A window of draws with these correlations, a share of which have not moved."""
+    x = np.zeros((count, len(correlations)))
+    for k in range(1, count):
+        fresh = np.sqrt(1 - correlations**2) * rng.standard_normal(len(correlations))
+        x[k] = correlations * x[k - 1] + fresh if rng.random() < accept else x[k - 1]
+    window = Trajectories()
+    window.add(x, statistics(count, 3, accept, 0.7))
+    return window
 
 
 def test_autocorrelations_of_a_window():
     """Of an autoregression, whose squares have the square of its correlation; and what is made of them."""
-    x, rng = np.zeros((4000, 50)), np.random.default_rng(2)
-    for k in range(1, len(x)):
-        x[k] = -0.6 * x[k - 1] + 0.8 * rng.standard_normal(50)
-    window = Trajectories()
-    for block in x[:1], x[1:]:
-        window.add(block, statistics(len(block), 3, 0.85, 0.7))
+    window = autoregression(np.full(50, -0.6), 4000, np.random.default_rng(2))
     coordinates, squares = window.correlations
     np.testing.assert_allclose([coordinates.mean(), squares.mean()], [-0.6, 0.36], atol=0.01)
     np.testing.assert_allclose(window.efficiency(2), (1 - 0.36) / (1 + 0.36) / 7, rtol=0.08)
     np.testing.assert_allclose(window.quarter(), np.pi / 2)
     np.testing.assert_allclose(window.better_length(2.0), 2.0 * np.arccos(SLOW) / np.arccos(-0.6), rtol=0.02)
+
+
+def test_steps_of_one_length():
+    window = Trajectories()
+    window.add(np.zeros((10, 1)), statistics(10, 3, 0.85, 0.7))
     assert (window.steps(0.6, 0.8), window.steps(2.0, 0.8), window.steps(2.0, 0.99)) == (1, 3, 12)
 
 
 def test_lengths_aim_at_the_slow_coordinates():
     """The more the correlations of coordinates differ, the further beyond a quarter of a period; noise is no spread."""
-    lengths, rng = [], np.random.default_rng(3)
-    for spread in (0.0, 0.1, 0.6):
-        correlations = np.linspace(-spread, spread, 50)
-        x = np.zeros((2000, 50))
-        for k in range(1, len(x)):
-            x[k] = correlations * x[k - 1] + np.sqrt(1 - correlations**2) * rng.standard_normal(50)
-        window = Trajectories()
-        window.add(x, statistics(len(x), 3, 0.85, 0.7))
-        lengths.append(window.better_length(1.0))
-    aims = [SLOW, SLOW - 1.28 * 0.1 / np.sqrt(3), LEAST]
+    rng = np.random.default_rng(3)
+    windows = [autoregression(np.linspace(-spread, spread, 50), 2000, rng) for spread in (0.0, 0.1, 0.6)]
+    lengths = [window.better_length(1.0) for window in windows]
+    aims = [SLOW, SLOW - 2 * 0.1 / np.sqrt(3), LEAST]
     np.testing.assert_allclose(np.cos(np.array(lengths) * np.pi / 2), aims, atol=0.02)
     slow = 1.28 * 0.6 / np.sqrt(3)
-    np.testing.assert_allclose(window.efficiency(2), (1 - slow) / (1 + slow) / 7, rtol=0.05)
+    np.testing.assert_allclose(windows[-1].efficiency(2), (1 - slow) / (1 + slow) / 7, rtol=0.05)
+
+
+def test_rejections_do_not_lengthen_trajectories():
+    """They leave draws alike as if these were too short."""
+    correlations, rng = np.full(50, -0.3), np.random.default_rng(4)
+    lengths = [autoregression(correlations, 4000, rng, accept).better_length(2.0) for accept in (1.0, 0.75)]
+    np.testing.assert_allclose(lengths[1], lengths[0], rtol=0.03)
 
 
 def test_windows():

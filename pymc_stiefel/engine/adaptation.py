@@ -21,6 +21,7 @@ import scipy.linalg
 from pymc_stiefel.engine.blocks import Layout, Metric, Point
 from pymc_stiefel.engine.compiling import inner
 from pymc_stiefel.engine.drifts import SPLITTING
+from pymc_stiefel.engine.integrator import STRETCH, THREE_STAGE, TWO_STAGE
 from pymc_stiefel.engine.trajectory import ACCEPT, STEP_SIZE, TREE_SIZE, TURN
 
 WINDOWS = (10, 20, 35, 55, 80, 130, 190, 270, 380, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
@@ -34,10 +35,13 @@ MOST_WATCHED = 100
 TENTH = 1.28
 """Standard deviations beyond which there is a tenth of a normal law."""
 
-SLOW, LEAST = -0.1, -0.3
+SLOW, LEAST = -0.1, -0.45
 """Correlation of successive draws that trajectories of one length aim at, for all but the slowest tenth of coordinates,
 and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally well. A little
 beyond it coordinates gain more than squares lose, which half a period would leave alone."""
+
+LONG = 8.5
+"""Mean number of two-stage steps beyond which three stages take fewer gradients for a trajectory."""
 
 MAX_STEP_SIZE = 1.4
 """In the metrics below a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat density
@@ -137,6 +141,15 @@ class Trajectories:
         """Whether they turn back after the few steps without which a turn cannot be seen."""
         return self.size < 4.5
 
+    def stages(self, stages: int) -> int:
+        """Of steps with which to go on until trajectories turn, if these had ``stages``.
+
+        Three are for trajectories so long that with longer steps a turn is still seen in time.
+        """
+        if stages == TWO_STAGE and self.size > LONG:
+            return THREE_STAGE
+        return TWO_STAGE if stages == THREE_STAGE and self.size < LONG / (STRETCH + 0.3) else stages
+
     @cached_property
     def correlations(self) -> np.ndarray:
         """Lag-one autocorrelations, (2, coordinates): of the coordinates, and of their squared deviations."""
@@ -177,7 +190,9 @@ class Trajectories:
         They are taken for cosines of an angle that grows with the length. None exceeds half a period of unit scale.
         """
         mean, spread = self._spread(self.correlations[0])
-        aim = max(SLOW - TENTH * spread, LEAST)
+        accepted = max(self.acceptance, 0.1)
+        mean, spread = 1.0 - (1.0 - mean) / accepted, spread / accepted  # of draws that moved
+        aim = max(SLOW - 2.0 * spread, LEAST)
         return min(length * min(max(math.acos(aim) / _angle(mean), 0.6), 1.6), math.pi)
 
     def steps(self, length: float, target: float) -> int:
@@ -325,9 +340,7 @@ def first_metric(layout: Layout, state: Point, kinds: list[str], pair: float) ->
     return _assemble(layout, columns, pairs, variance, covariance, kinds, pair)
 
 
-def learnt_metric(
-    layout: Layout, moments: Moments, precisions: Precisions, kinds: list[str], pair: float
-) -> Metric:
+def learnt_metric(layout: Layout, moments: Moments, precisions: Precisions, kinds: list[str], pair: float) -> Metric:
     """Masses from the moments of a window, and the precisions they show.
 
     Stiefel parts: ``1 / c_k = E|B_g e_k|^2 / (n - p) + n`` and ``1 / w_ij = 2 E[A_g,ij^2] + p``. The mean square of a

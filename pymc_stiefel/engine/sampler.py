@@ -38,7 +38,7 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
-from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, Scheme
+from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, TWO_STAGE, Scheme
 from pymc_stiefel.engine.kernels import Pace, no_u_turn_draws, static_draws
 from pymc_stiefel.engine.table import make_table, rows_of
 from pymc_stiefel.engine.trajectory import (
@@ -83,7 +83,7 @@ class Settings:
     max_treedepth: int = 10
     adapt_step_size: bool = True
     adapt_metric: bool = True
-    settle_length: bool = False  # of no-U-turn trajectories, where tuning finds that to pay
+    adapt_plan: bool = False  # stages of no-U-turn trajectories, or one length in their place, as it pays
     weigh_flips: bool = False  # of signs of columns, to make those that join separate modes
 
     @property
@@ -99,7 +99,7 @@ class Plan:
     stages: int = LEAPFROG
     length: float = 0.0  # 0: until they turn
     steps: int = 1
-    efficiency: float = 0.0  # as measured, of a plan that has been tried
+    yields: float = 0.0  # effective draws for each gradient, as far as rejections tell, of a plan that has been tried
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Chain:
     trajectories: Trajectories = field(default_factory=Trajectories)  # of the window
     plan: Plan = field(default_factory=Plan)
     fallback: Plan | None = None  # what to return to if the present plan, on trial, does not pay
-    turning: float = 0.0  # efficiency of trajectories that end at a U-turn
+    turning: float = 0.0  # efficiency that is expected of trajectories that end at a U-turn; 0: not compared
     settled: bool = False  # nothing more will be tried
     flips: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # of signs, for each matrix
     weights: np.ndarray | None = None  # while flips are weighed: for each matrix their number and sum
@@ -182,9 +182,13 @@ class Sampler:
         return self.settings.n_steps is None and self.settings.path_length is None
 
     @property
+    def adapts_plan(self) -> bool:
+        return self.settings.adapt_plan and self.is_dynamic
+
+    @property
     def may_settle(self) -> bool:
-        """Only where all is matrices: with other variables, scales of their columns say, their periods change."""
-        return self.settings.settle_length and self.is_dynamic and self.layout.size == self.layout.stiefel
+        """On one length: where all is matrices. With other variables, scales of their columns say, periods change."""
+        return self.adapts_plan and self.layout.size == self.layout.stiefel
 
     @property
     def rng(self) -> np.random.Generator:
@@ -373,7 +377,7 @@ class Sampler:
         chain, settings = self.chain, self.settings
         if not settings.adapt_metric:
             return
-        if self.may_settle:
+        if self.adapts_plan:
             chain.trajectories.add(self.states, self.statistics)
         if chain.weights is not None:
             for m, weight in self.statistics[:, [MATRIX, WEIGHT]].tolist():
@@ -398,7 +402,7 @@ class Sampler:
         if settings.adapt_step_size:
             untried = chain.draws <= FIRST_GUESSES or (chain.plan.length and not chain.turning)
             if chain.kinds != kinds or (untried and not (self.may_settle and flat.all())):
-                chain.seek, chain.plan = True, Plan(settings.stages)
+                chain.seek, chain.plan = True, self._plan_to_turn()
                 chain.fallback, chain.settled = None, False
             else:
                 self._choose_trajectories()
@@ -407,48 +411,55 @@ class Sampler:
 
     def _choose_trajectories(self) -> None:
         """The plan, or the step size, after a window in which the masses have changed little."""
-        chain = self.chain
-        if self.may_settle:
+        chain, stages, eps = self.chain, self.chain.plan.stages, self.averaged_step_size
+        if self.adapts_plan:
             chain.plan = self._next_plan()
         if chain.plan.length:
             return
         if chain.draws <= EARLY_DRAWS:
             chain.seek = True
-        else:  # a search by single leapfrogs would only add noise
-            chain.averaging.restart(self.averaged_step_size, boldness=1.0)
+        else:  # a search by single steps would only add noise
+            chain.averaging.restart(eps * STRETCH ** (chain.plan.stages - stages), boldness=1.0)
 
     def _next_plan(self) -> Plan:
         """The plan of the last window with a better length, or one to be tried, or the one before if this does not pay.
 
         Trajectories that turn after a few steps, for which masses have to fit, are tried at one length, in steps of three
         stages. If nearly all of those are accepted they are tried with one stage less. In every window one length has
-        to be clearly more efficient than U-turns were; if not, these come back for good. In the short windows of the
+        to be more efficient than U-turns would be; if not, these come back for good. In the short windows of the
         beginning it is taken to be. Nearly flat densities come to one length in the shortest, and are not compared.
         """
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
         if not plan.length:
-            if chain.settled or not window.are_short:
-                return plan
+            if chain.settled or not (self.may_settle and window.are_short):
+                return self._plan_to_turn()
             chain.fallback, length = plan, 1.2 * window.quarter()
             chain.turning = window.efficiency_of(U_TURN, plan.stages) if chain.draws > FIRST_GUESSES else 0.0
-            return Plan(THREE_STAGE, length, window.steps(length / STRETCH, target))
+            return Plan(THREE_STAGE, length, window.steps(length * STRETCH ** (plan.stages - THREE_STAGE), target))
         if window.count < ENOUGH_DRAWS:
             length = window.better_length(plan.length)
             return replace(plan, length=length, steps=window.steps(length, target))
-        efficiency = window.efficiency(plan.stages)
         before, chain.fallback = chain.fallback, None
-        if before and before.length and (efficiency < before.efficiency or window.acceptance < target):
+        yields = window.efficiency_of(1.0 - window.acceptance, plan.stages)  # at best; fewer stages change only this
+        if before and before.length and (yields < before.yields or window.acceptance < target):
             chain.settled = True
             return before
-        if efficiency < 1.25 * chain.turning:
+        if window.efficiency(plan.stages) < chain.turning:
             chain.settled = True
-            return Plan(self.settings.stages)
+            return self._plan_to_turn()
         length = window.better_length(plan.length)
-        plan = replace(plan, length=length, steps=window.steps(length, target), efficiency=efficiency)
+        plan = replace(plan, length=length, steps=window.steps(length, target), yields=yields)
         if plan.stages == LEAPFROG or chain.settled or window.acceptance < 0.97:
             return plan
         chain.fallback = plan
         return replace(plan, stages=plan.stages - 1)
+
+    def _plan_to_turn(self) -> Plan:
+        """Trajectories that end at a U-turn, in steps that suit the length of the last ones."""
+        plan = self.chain.plan
+        if plan.length:
+            return Plan(TWO_STAGE)
+        return replace(plan, stages=self.chain.trajectories.stages(plan.stages)) if self.adapts_plan else plan
 
     def _weigh_flips(self) -> None:
         """Have flips of signs weighed for a while, and then make those that would be accepted now and then.

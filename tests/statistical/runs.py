@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.integrator import TWO_STAGE
+from pymc_stiefel.engine.integrator import THREE_STAGE, TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.engine.trajectory import STATISTICS
 from tests.statistical.targets import target_density
@@ -18,8 +18,8 @@ SAMPLERS = {
     "two-stage splitting, isotropic metric": {"drift": "splitting", "stages": TWO_STAGE, "adapt_metric": False},
     "StiefelNUTS, as it tunes itself": {
         "drift": "automatic",
-        "stages": TWO_STAGE,
-        "settle_length": True,
+        "stages": THREE_STAGE,
+        "adapt_plan": True,
         "weigh_flips": True,
     },
     "Cayley": {"drift": "cayley", "adapt_metric": False},
@@ -35,7 +35,7 @@ TRAJECTORIES = {
 # Acceptance at which the step size is settled before it is frozen.
 STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.55}
 
-# Adaptation takes no step so far that a two-stage one is often rejected: these are longer by so much.
+# Adaptation takes no step so far that one of several stages is often rejected: these are longer by so much.
 RECKLESS = {"two-stage splitting, isotropic metric": 1.3, "StiefelNUTS, as it tunes itself": 1.7}
 
 
