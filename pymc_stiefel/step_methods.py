@@ -21,7 +21,7 @@ from pymc.vartypes import continuous_types
 from pymc_stiefel._manifold_step import Ahead, ManifoldStep, Statistics, check_values
 from pymc_stiefel.density import ModelDensity, manifold_block
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
-from pymc_stiefel.engine.integrator import LEAPFROG, THREE_STAGE
+from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
 
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
@@ -288,7 +288,7 @@ class StiefelNUTS(_ManifoldHMC):
     # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
     name = "nuts"
     drift = AUTOMATIC
-    stages = THREE_STAGE  # to begin with
+    stages = TWO_STAGE  # to begin with
     adapt_plan = weigh_flips = True
 
     @staticmethod

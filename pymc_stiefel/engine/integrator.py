@@ -26,10 +26,10 @@ LEAPFROG, TWO_STAGE, THREE_STAGE = 1, 2, 3
 """Number of stages of a step."""
 
 KICKS = np.array([0.5, 0.211781, 0.11888010966548])
-"""Share of a step, of one, two and three stages, in the first and in the last of its kicks; those between share alike."""
+"""Share of a step, of one, two and three stages, in its first and in its last kick; those between share alike."""
 
 DRIFTS = np.array([1.0, 0.5, 0.29619504261126])
-"""Share in the first and in the last of its drifts."""
+"""Share in its first and in its last drift."""
 
 STRETCH = 1.9
 """How much longer steps of three stages are than those of two that are rejected as often."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.integrator import THREE_STAGE, TWO_STAGE
+from pymc_stiefel.engine.integrator import TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.engine.trajectory import STATISTICS
 from tests.statistical.targets import target_density
@@ -18,7 +18,7 @@ SAMPLERS = {
     "two-stage splitting, isotropic metric": {"drift": "splitting", "stages": TWO_STAGE, "adapt_metric": False},
     "StiefelNUTS, as it tunes itself": {
         "drift": "automatic",
-        "stages": THREE_STAGE,
+        "stages": TWO_STAGE,
         "adapt_plan": True,
         "weigh_flips": True,
     },
