@@ -21,7 +21,7 @@ import scipy.linalg
 from pymc_stiefel.engine.blocks import Layout, Metric, Point
 from pymc_stiefel.engine.compiling import inner
 from pymc_stiefel.engine.drifts import SPLITTING
-from pymc_stiefel.engine.integrator import STRETCH, THREE_STAGE, TWO_STAGE
+from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, TWO_STAGE
 from pymc_stiefel.engine.trajectory import ACCEPT, STEP_SIZE, TREE_SIZE, TURN
 
 WINDOWS = (10, 20, 35, 55, 80, 130, 190, 270, 380, 650, 900, 1300, 1900, 2800, 4200, 6300, 9500)
@@ -39,9 +39,6 @@ SLOW, LEAST = -0.1, -0.45
 """Correlation of successive draws that trajectories of one length aim at, for all but the slowest tenth of coordinates,
 and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally well. A little
 beyond it coordinates gain more than squares lose, which half a period would leave alone."""
-
-LONG = 8.5
-"""Mean number of two-stage steps beyond which three stages take fewer gradients for a trajectory."""
 
 MAX_STEP_SIZE = 1.4
 """In the metrics below a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat density
@@ -141,15 +138,6 @@ class Trajectories:
         """Whether they turn back after the few steps without which a turn cannot be seen."""
         return self.size < 4.5
 
-    def stages(self, stages: int) -> int:
-        """Of steps with which to go on until trajectories turn, if these had ``stages``.
-
-        Three are for trajectories so long that with longer steps a turn is still seen in time.
-        """
-        if stages == TWO_STAGE and self.size > LONG:
-            return THREE_STAGE
-        return TWO_STAGE if stages == THREE_STAGE and self.size < LONG / (STRETCH + 0.3) else stages
-
     @cached_property
     def correlations(self) -> np.ndarray:
         """Lag-one autocorrelations, (2, coordinates): of the coordinates, and of their squared deviations."""
@@ -183,6 +171,18 @@ class Trajectories:
         """Time in which velocities turn by a right angle, by what the first step turns them."""
         _, _, eps, cosine = self.means
         return 0.5 * math.pi * eps / _angle(cosine)
+
+    def stages(self, stages: int, target: float) -> int:
+        """Of steps with which to go on until trajectories turn, if these had ``stages``.
+
+        Three, if there are or would be more than eight steps of two stages, or more than four in half a period. If fewer,
+        longer ones would save nothing: a turn is seen after three steps at the earliest.
+        """
+        if stages == LEAPFROG:
+            return stages
+        stretched = STRETCH ** (stages - TWO_STAGE)
+        eps = self.means[2] / stretched * math.sqrt((1.0 - target) / max(1.0 - self.acceptance, 0.001))
+        return THREE_STAGE if self.size * stretched > 8.5 or 2.0 * self.quarter() > 4.0 * eps else TWO_STAGE
 
     def better_length(self, length: float) -> float:
         """Length that should bring the correlations of successive draws to what is aimed at, by those at ``length``.

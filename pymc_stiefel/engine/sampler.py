@@ -459,7 +459,9 @@ class Sampler:
         plan = self.chain.plan
         if plan.length:
             return Plan(TWO_STAGE)
-        return replace(plan, stages=self.chain.trajectories.stages(plan.stages)) if self.adapts_plan else plan
+        if not self.adapts_plan:
+            return plan
+        return replace(plan, stages=self.chain.trajectories.stages(plan.stages, self.settings.target_accept))
 
     def _weigh_flips(self) -> None:
         """Have flips of signs weighed for a while, and then make those that would be accepted now and then.
