@@ -175,8 +175,8 @@ class Trajectories:
     def stages(self, stages: int, target: float) -> int:
         """Of steps with which to go on until trajectories turn, if these had ``stages``.
 
-        Three, if there are or would be more than eight steps of two stages, or more than four in half a period. If fewer,
-        longer ones would save nothing: a turn is seen after three steps at the earliest.
+        Three, if there are or would be more than eight steps of two stages, or more than four in half a period. If
+        fewer, longer ones would save nothing: a turn is seen after three steps at the earliest.
         """
         if stages == LEAPFROG:
             return stages
