@@ -254,9 +254,9 @@ class StiefelNUTS(_ManifoldHMC):
     three times. It drops what does not pay. A matrix of many columns, or on which the density is nearly flat, drifts by
     the Cayley map with one mass for all. Where all variables are orthonormal and trajectories turn back after three
     steps or so, tuning tries others of one fixed length, about a quarter of a period, in one step of three stages or
-    fewer, and keeps them if successive draws have less in common for what they cost. Signs of columns are flipped where tuning finds that accepted now and then, but not always.
-    Options reach it through ``pm.sample`` as they reach PyMC's NUTS: ``pm.sample(target_accept=0.95)`` or
-    ``pm.sample(nuts={"max_treedepth": 12})``.
+    fewer, and keeps them if successive draws have less in common for what they cost. Signs of columns are flipped where
+    tuning finds that accepted now and then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's
+    NUTS: ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
     ----------
