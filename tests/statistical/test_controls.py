@@ -37,9 +37,9 @@ def scores(sampler, draws, seed):
 def test_plain_sampler_is_right(trajectory, right, book, full):
     """What the mutants differ from passes with as many draws as they get."""
     sampler = right if trajectory == "static" else replace(right, trajectory=no_u_turn)
-    book.check(5, f"plain NumPy, {trajectory}", TARGET, scores(sampler, 15_000 if full else 10_000, 1))
+    book.check(5, f"plain NumPy, {trajectory}", TARGET, scores(sampler, 20_000 if full else 15_000, 1))
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_caught(name, right, book, full):
-    book.caught(5, name, TARGET, scores(mutated(right, name), 15_000 if full else 10_000, 1))
+    book.caught(5, name, TARGET, scores(mutated(right, name), 20_000 if full else 15_000, 1))
