@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 from numba import carray
 
-from pymc_stiefel.engine.adaptation import LEAST, SLOW, WINDOWS, Trajectories, _geometric_mean, window_left, window_of
+from pymc_stiefel.engine.adaptation import WINDOWS, _geometric_mean, window_left, window_of
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import TWO_STAGE
+from pymc_stiefel.engine.plans import LEAST, SLOW, Trajectories
 from pymc_stiefel.engine.sampler import ENOUGH_DRAWS, Sampler, Settings
 from pymc_stiefel.engine.trajectory import ACCEPT, STATISTICS, STEP_SIZE, TREE_SIZE, TURN
 from pymc_stiefel.normalizers import log_hyp0f1

@@ -15,7 +15,6 @@ from pymc_stiefel.engine.adaptation import (
     MAX_STEP_SIZE,
     DualAveraging,
     Moments,
-    Trajectories,
     first_metric,
     learnt_metric,
     make_moments,
@@ -40,6 +39,7 @@ from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
 from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, TWO_STAGE, Scheme
 from pymc_stiefel.engine.kernels import Pace, no_u_turn_draws, static_draws
+from pymc_stiefel.engine.plans import U_TURN, Plan, Trajectories
 from pymc_stiefel.engine.table import make_table, rows_of
 from pymc_stiefel.engine.trajectory import (
     INDEX,
@@ -58,9 +58,6 @@ FIRST_GUESSES = 35
 
 ENOUGH_DRAWS = 50
 """Draws of a window without which plans are not compared."""
-
-U_TURN = 0.5
-"""Correlation of the squares of successive draws that trajectories which turn soon were seen to leave, or more."""
 
 TRIES = 10
 """Trajectories that get nowhere before a chain whose tuning has ended is taken to be stuck."""
@@ -90,16 +87,6 @@ class Settings:
     def pair(self) -> float:
         """Ratio of pair to column mass where the metric is not adapted: embedded for geodesic, else canonical."""
         return 1.0 if self.drift == GEODESIC else 2.0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What trajectories are made of: ``steps`` of one ``length`` in all, or as many as it takes to turn."""
-
-    stages: int = LEAPFROG
-    length: float = 0.0  # 0: until they turn
-    steps: int = 1
-    yields: float = 0.0  # effective draws for each gradient, as far as rejections tell, of a plan that has been tried
 
 
 @dataclass
