@@ -22,8 +22,8 @@ TENTH = 1.28
 
 SLOW, LEAST = -0.1, -0.45
 """Correlation of successive draws that trajectories of one length aim at for slow coordinates, two standard deviations
-above the mean, and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally well. A little
-beyond it coordinates gain more than squares lose, which half a period would leave alone."""
+above the mean, and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally
+well. A little beyond it coordinates gain more than squares lose, which half a period would leave alone."""
 
 U_TURN = 0.5
 """Correlation of the squares of successive draws that trajectories which turn soon were seen to leave, or more."""
