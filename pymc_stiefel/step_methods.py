@@ -48,7 +48,7 @@ class _ManifoldHMC(ManifoldStep):
     name: str
     drift: str
     stages = LEAPFROG
-    adapt_plan = weigh_flips = False
+    settle_length = weigh_flips = False
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
@@ -89,7 +89,7 @@ class _ManifoldHMC(ManifoldStep):
             max_treedepth=max_treedepth,
             adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
             adapt_metric=adapt_metric,
-            adapt_plan=self.adapt_plan,
+            settle_length=self.settle_length,
             weigh_flips=self.weigh_flips,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
@@ -288,8 +288,8 @@ class StiefelNUTS(_ManifoldHMC):
     # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
     name = "nuts"
     drift = AUTOMATIC
-    stages = TWO_STAGE  # to begin with
-    adapt_plan = weigh_flips = True
+    stages = TWO_STAGE
+    settle_length = weigh_flips = True
 
     @staticmethod
     def competence(var, has_grad):

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, TWO_STAGE
+from pymc_stiefel.engine.integrator import LEAPFROG
 from pymc_stiefel.engine.trajectory import ACCEPT, STEP_SIZE, TREE_SIZE, TURN
 
 MOST_WATCHED = 100
@@ -109,18 +109,6 @@ class Trajectories:
         """Time in which velocities turn by a right angle, by what the first step turns them."""
         _, _, eps, cosine = self.means
         return 0.5 * math.pi * eps / _angle(cosine)
-
-    def stages(self, stages: int, target: float) -> int:
-        """Of steps with which to go on until trajectories turn, if these had ``stages``.
-
-        Three, if there are or would be more than eight steps of two stages, or more than four in half a period. If
-        fewer, longer ones would save nothing: a turn is seen after three steps at the earliest.
-        """
-        if stages == LEAPFROG:
-            return stages
-        stretched = STRETCH ** (stages - TWO_STAGE)
-        eps = self.means[2] / stretched * math.sqrt((1.0 - target) / max(1.0 - self.acceptance, 0.001))
-        return THREE_STAGE if self.size * stretched > 8.5 or 2.0 * self.quarter() > 4.0 * eps else TWO_STAGE
 
     def better_length(self, length: float) -> float:
         """Length that should bring the correlations of successive draws to what is aimed at, by those at ``length``.

@@ -37,7 +37,7 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
-from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, TWO_STAGE, Scheme
+from pymc_stiefel.engine.integrator import LEAPFROG, STRETCH, THREE_STAGE, Scheme
 from pymc_stiefel.engine.kernels import Pace, no_u_turn_draws, static_draws
 from pymc_stiefel.engine.plans import U_TURN, Plan, Trajectories
 from pymc_stiefel.engine.table import make_table, rows_of
@@ -80,7 +80,7 @@ class Settings:
     max_treedepth: int = 10
     adapt_step_size: bool = True
     adapt_metric: bool = True
-    adapt_plan: bool = False  # stages of no-U-turn trajectories, or one length in their place, as it pays
+    settle_length: bool = False  # of no-U-turn trajectories, where tuning finds that to pay
     weigh_flips: bool = False  # of signs of columns, to make those that join separate modes
 
     @property
@@ -169,13 +169,9 @@ class Sampler:
         return self.settings.n_steps is None and self.settings.path_length is None
 
     @property
-    def adapts_plan(self) -> bool:
-        return self.settings.adapt_plan and self.is_dynamic
-
-    @property
     def may_settle(self) -> bool:
-        """On one length: where all is matrices. With other variables, scales of their columns say, periods change."""
-        return self.adapts_plan and self.layout.size == self.layout.stiefel
+        """Only where all is matrices: with other variables, scales of their columns say, their periods change."""
+        return self.settings.settle_length and self.is_dynamic and self.layout.size == self.layout.stiefel
 
     @property
     def rng(self) -> np.random.Generator:
@@ -364,7 +360,7 @@ class Sampler:
         chain, settings = self.chain, self.settings
         if not settings.adapt_metric:
             return
-        if self.adapts_plan:
+        if self.may_settle:
             chain.trajectories.add(self.states, self.statistics)
         if chain.weights is not None:
             for m, weight in self.statistics[:, [MATRIX, WEIGHT]].tolist():
@@ -389,7 +385,7 @@ class Sampler:
         if settings.adapt_step_size:
             untried = chain.draws <= FIRST_GUESSES or (chain.plan.length and not chain.turning)
             if chain.kinds != kinds or (untried and not (self.may_settle and flat.all())):
-                chain.seek, chain.plan = True, self._plan_to_turn()
+                chain.seek, chain.plan = True, Plan(settings.stages)
                 chain.fallback, chain.settled = None, False
             else:
                 self._choose_trajectories()
@@ -398,15 +394,15 @@ class Sampler:
 
     def _choose_trajectories(self) -> None:
         """The plan, or the step size, after a window in which the masses have changed little."""
-        chain, stages, eps = self.chain, self.chain.plan.stages, self.averaged_step_size
-        if self.adapts_plan:
+        chain = self.chain
+        if self.may_settle:
             chain.plan = self._next_plan()
         if chain.plan.length:
             return
         if chain.draws <= EARLY_DRAWS:
             chain.seek = True
         else:  # a search by single steps would only add noise
-            chain.averaging.restart(eps * STRETCH ** (chain.plan.stages - stages), boldness=1.0)
+            chain.averaging.restart(self.averaged_step_size, boldness=1.0)
 
     def _next_plan(self) -> Plan:
         """The plan of the last window with a better length, or one to be tried, or the one before if this does not pay.
@@ -418,11 +414,11 @@ class Sampler:
         """
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
         if not plan.length:
-            if chain.settled or not (self.may_settle and window.are_short):
-                return self._plan_to_turn()
+            if chain.settled or not window.are_short:
+                return plan
             chain.fallback, length = plan, 1.2 * window.quarter()
             chain.turning = window.efficiency_of(U_TURN, plan.stages) if chain.draws > FIRST_GUESSES else 0.0
-            return Plan(THREE_STAGE, length, window.steps(length * STRETCH ** (plan.stages - THREE_STAGE), target))
+            return Plan(THREE_STAGE, length, window.steps(length / STRETCH, target))
         if window.count < ENOUGH_DRAWS:
             length = window.better_length(plan.length)
             return replace(plan, length=length, steps=window.steps(length, target))
@@ -433,22 +429,13 @@ class Sampler:
             return before
         if window.efficiency(plan.stages) < chain.turning:
             chain.settled = True
-            return self._plan_to_turn()
+            return Plan(self.settings.stages)
         length = window.better_length(plan.length)
         plan = replace(plan, length=length, steps=window.steps(length, target), yields=yields)
         if plan.stages == LEAPFROG or chain.settled or window.acceptance < 0.97:
             return plan
         chain.fallback = plan
         return replace(plan, stages=plan.stages - 1)
-
-    def _plan_to_turn(self) -> Plan:
-        """Trajectories that end at a U-turn, in steps that suit the length of the last ones."""
-        plan = self.chain.plan
-        if plan.length:
-            return Plan(TWO_STAGE)
-        if not self.adapts_plan:
-            return plan
-        return replace(plan, stages=self.chain.trajectories.stages(plan.stages, self.settings.target_accept))
 
     def _weigh_flips(self) -> None:
         """Have flips of signs weighed for a while, and then make those that would be accepted now and then.

@@ -19,7 +19,7 @@ SAMPLERS = {
     "StiefelNUTS, as it tunes itself": {
         "drift": "automatic",
         "stages": TWO_STAGE,
-        "adapt_plan": True,
+        "settle_length": True,
         "weigh_flips": True,
     },
     "Cayley": {"drift": "cayley", "adapt_metric": False},
