@@ -20,7 +20,7 @@ MOST_WATCHED = 100
 TENTH = 1.28
 """Standard deviations beyond which there is a tenth of a normal law."""
 
-SLOW, LEAST = -0.1, -0.45
+SLOW, LEAST = -0.1, -0.36
 """Correlation of successive draws that trajectories of one length aim at for slow coordinates, two standard deviations
 above the mean, and the least they aim at in the mean. At 0, a quarter of a period, coordinates and squares mix equally
 well. A little beyond it coordinates gain more than squares lose, which half a period would leave alone."""
@@ -124,10 +124,11 @@ class Trajectories:
     def steps(self, length: float, target: float) -> int:
         """Into how many steps to divide a trajectory of this length, for an acceptance of ``target`` or more.
 
-        Energy errors, and with them rejections, grow as the square of the step size.
+        Energy errors, and with them rejections, grow as the square of the step size, and faster near the limit of
+        stability: to make steps longer takes more than the square says.
         """
-        rejected = max(1.0 - self.acceptance, 0.0)
-        return max(1, math.ceil(length / self.means[2] * math.sqrt(rejected / (1.0 - target))))
+        excess = max(1.0 - self.acceptance, 0.0) / (1.0 - target)
+        return max(1, math.ceil(length / self.means[2] * excess ** (1 / 2 if excess > 1.0 else 1 / 3)))
 
 
 def _angle(cosine: float) -> float:
