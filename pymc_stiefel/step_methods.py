@@ -247,15 +247,15 @@ class GeodesicHMC(_ManifoldHMC):
 
 
 class StiefelNUTS(_ManifoldHMC):
-    """No-U-turn sampler with an integrator of several stages and masses learnt for every column and pair of columns.
+    """No-U-turn sampler with a two-stage integrator and masses learnt for every column and pair of columns.
 
     The step that ``pm.sample()`` picks for models with orthonormal variables. Every step evaluates the gradient twice,
-    and is more than twice as long as a leapfrog of the same acceptance; where trajectories are long tuning goes over to
-    three times. It drops what does not pay. A matrix of many columns, or on which the density is nearly flat, drifts by
-    the Cayley map with one mass for all. Where all variables are orthonormal and trajectories turn back after three
-    steps or so, tuning tries others of one fixed length, about a quarter of a period, in one step of three stages or
-    fewer, and keeps them if successive draws have less in common for what they cost. Signs of columns are flipped where
-    tuning finds that accepted now and then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's
+    and is more than twice as long as a leapfrog of the same acceptance. Tuning drops what does not pay. A matrix of
+    many columns, or on which the density is nearly flat, drifts by the Cayley map with one mass for all. Where all
+    variables are orthonormal and trajectories turn back after three steps or so, tuning tries others of one fixed
+    length, about a quarter of a period, mostly in a single step of up to three stages, and keeps them if successive
+    draws have less in common for what they cost. Signs of columns are flipped where tuning finds that accepted now and
+    then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's
     NUTS: ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
