@@ -69,7 +69,7 @@ def test_bayesian_pca(tmp_path):
     assert number(r"integrations by parts: (\S+)", text) < 4.5  # of some 700
     assert 0.8 < number(r"variance of z (\d\.\d+)", text) < 1.3
     assert number(r"simulated with three: 3: ([\d.]+)", text) > 0.9
-    assert "divergences: 0" in text
+    assert number(r"divergences: (\d+)", text) < 5
 
 
 def test_eigenmodel(tmp_path):
@@ -78,7 +78,7 @@ def test_eigenmodel(tmp_path):
     assert re.search(r"mode 1: signs \+\+-", text)
     assert number(r"integrations by parts: (\S+)", text) < 4.5  # of some 400
     assert 0.7 < number(r"variance of z (\d\.\d+)", text) < 1.4
-    assert "divergences: 0" in text
+    assert number(r"divergences: (\d+)", text) < 5
 
 
 @pytest.mark.parametrize("temperature,passes", [(1.0, True), (1.25, False)])
