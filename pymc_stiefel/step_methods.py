@@ -255,8 +255,8 @@ class StiefelNUTS(_ManifoldHMC):
     variables are orthonormal and trajectories turn back after three steps or so, tuning tries others of one fixed
     length, about a quarter of a period, mostly in a single step of up to three stages, and keeps them if successive
     draws have less in common for what they cost. Signs of columns are flipped where tuning finds that accepted now and
-    then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's
-    NUTS: ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
+    then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
+    ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
     ----------

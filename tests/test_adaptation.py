@@ -189,10 +189,20 @@ def test_autocorrelations_of_a_window():
     np.testing.assert_allclose(window.better_length(2.0), 2.0 * np.arccos(SLOW) / np.arccos(-0.6), rtol=0.02)
 
 
-def test_steps_of_one_length():
+@pytest.mark.parametrize(
+    "length,accept,target,expected",
+    [
+        (0.6, 0.85, 0.8, 1),
+        (2.0, 0.85, 0.8, 3),
+        (2.0, 0.85, 0.99, 12),
+        (1.4, 0.97, 0.8, 2),  # by the square of the step, one would do
+        (1.4, 0.98, 0.8, 1),
+    ],
+)
+def test_steps_of_one_length(length, accept, target, expected):
     window = Trajectories()
-    window.add(np.zeros((10, 1)), statistics(10, 3, 0.85, 0.7))
-    assert (window.steps(0.6, 0.8), window.steps(2.0, 0.8), window.steps(2.0, 0.99)) == (1, 3, 12)
+    window.add(np.zeros((10, 1)), statistics(10, 3, accept, 0.7))
+    assert window.steps(length, target) == expected
 
 
 def test_lengths_aim_at_the_slow_coordinates():
