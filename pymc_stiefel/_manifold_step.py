@@ -123,24 +123,23 @@ class ManifoldStep(ArrayStepShared):
 
     def step(self, point: Point) -> tuple[Point, list[Statistics]]:
         """One draw from ``point``."""
-        sampler, density, ahead = self._sampler, self._density, self.ahead
-        for name, shared in self.shared.items():
-            shared.set_value(point[name], borrow=True)
-        if sampler.rng is not self.rng:
-            sampler.rng = self.rng
-        changed = density.refresh()
-        if ahead is None or ahead.is_over or changed or not self._is_here(point):
-            sampler.extra = density.extra
+        ahead, changed = self.ahead, self._density.reads and self._read(point)
+        if changed or ahead is None or ahead.is_over or not (point is self._here or self._is_last(point)):
             ahead = self.ahead = self._make_draws(point, changed)
-        place, ahead.place = ahead.place, ahead.place + 1
+        place = ahead.place
+        ahead.place = place + 1
         stats, self._here = ahead.stats[place], ahead.points[place]
         self._hand_out(stats)
         return self._here, [stats]
 
-    def _is_here(self, point: Point) -> bool:
-        """Whether ``point`` is the last draw handed out, be it under another name."""
-        if point is self._here:
-            return True
+    def _read(self, point: Point) -> bool:
+        """Tell the density about variables of other steps, and data; returns whether any has been replaced."""
+        for name, shared in self.shared.items():
+            shared.set_value(point[name], borrow=True)
+        return self._density.refresh()
+
+    def _is_last(self, point: Point) -> bool:
+        """Whether ``point`` is the last draw handed out, under another name."""
         ahead = self.ahead
         if not (ahead and ahead.place):
             return False
@@ -149,7 +148,10 @@ class ManifoldStep(ArrayStepShared):
 
     def _make_draws(self, point: Point, changed: bool) -> Ahead:
         start, processor_start = time.perf_counter(), time.process_time()
-        flat = None
+        sampler, flat = self._sampler, None
+        sampler.extra = self._density.extra
+        if sampler.rng is not self.rng:
+            sampler.rng = self.rng
         if point is not self._here:
             flat = self._density.pack(point)
             if not self.chain.started:

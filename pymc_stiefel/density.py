@@ -144,6 +144,8 @@ class ModelDensity:
     layout : Layout
     shared : dict
         Name of a variable that is not sampled -> its shared variable.
+    reads : bool
+        Whether the density reads data or other variables, which may be replaced: see ``refresh``.
     batches : Batches
         Row numbers of the minibatches, empty without ``pm.Minibatch``.
     """
@@ -208,6 +210,7 @@ class ModelDensity:
             self._function = compile(inputs, outputs, givens=givens, mode=None, **self._compile_kwargs)
             self._function.trust_input = True
             self._link_python()
+        self.reads = len(self._function.input_storage) > 1
         self.refresh()
 
     def _link(self) -> None:
@@ -241,15 +244,13 @@ class ModelDensity:
     def refresh(self) -> bool:
         """Read data and other variables again; returns whether any has been replaced since the last time."""
         known = getattr(self, "_values", None)
-        if known == []:  # nothing that could change
-            return False
         self._own_batches()
-        values = [container.storage[0] for container in self._function.input_storage[1:]] if self._kinds else []
+        values = [container.storage[0] for container in self._function.input_storage[1:]]
         if known is not None and all(new is old for new, old in zip(values, known, strict=True)):
             return False
         self._values = values
         self._held = [
-            np.asarray(value, dtype=dtype, order="C") for value, (dtype, _) in zip(values, self._kinds, strict=True)
+            np.asarray(value, dtype=dtype, order="C") for value, (dtype, _) in zip(values, self._kinds, strict=False)
         ]
         numbers = [number for array in self._held for number in (array.ctypes.data, *array.shape)]
         self.extra = np.array(numbers or [0], dtype=np.int64)
@@ -283,15 +284,13 @@ class ModelDensity:
 
     def unpack(self, states: np.ndarray, point: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The points of flat vectors, one a row: ``point``, in its order, with new values of the variables here."""
-        columns = []
-        for name, value in point.items():
-            slot = self._by_name.get(name)
-            if slot is None:
-                columns.append([value] * len(states))
-            else:
-                values = slot.read(states)
-                columns.append([values[k, ...] for k in range(len(states))])
-        return [dict(zip(point, row, strict=True)) for row in zip(*columns, strict=True)]
+        points = [point.copy() for _ in states]
+        for name, slot in self._by_name.items():
+            values = slot.read(states)
+            rows = values if values.ndim > 1 else [values[k, ...] for k in range(len(values))]  # no bare numbers
+            for new, value in zip(points, rows, strict=True):
+                new[name] = value
+        return points
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
         """Replace matrices that are not orthonormal by the nearest that are, in place."""

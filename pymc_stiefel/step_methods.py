@@ -30,6 +30,9 @@ MOST_AHEAD, PATIENCE = 32, 5e-3
 """Draws to make in one go at most, and seconds they may take: a call from Python is long beside a short trajectory, and
 both sides run faster if they do not take turns with every draw."""
 
+UNUSED = ("largest_eigval", "smallest_eigval")
+"""Statistics of PyMC's NUTS that only its masses have."""
+
 
 @dataclass_state
 class ManifoldHMCState(StepMethodState):
@@ -52,11 +55,12 @@ class _ManifoldHMC(ManifoldStep):
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
-        **NUTS.stats_dtypes_shapes,
+        **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
         "gradients": (np.int64, []),
         "orthogonality_error": (np.float64, []),
         "reflected": (bool, []),
     }
+    blank_stats: ClassVar = dict.fromkeys(stats_dtypes_shapes)
 
     def __init__(
         self,
@@ -124,29 +128,31 @@ class _ManifoldHMC(ManifoldStep):
 
     @staticmethod
     def _statistics(row: list[float], kept: bool) -> Statistics:
-        # in the order of the engine's STATISTICS: a draw is short enough for a look-up by name to count
-        depth, size, accept, diverging, energy, error, max_error, logp, index, reached, off, reflected, *others = row
-        _, eps, averaged, gradients, *_ = others
-        return {
-            "depth": int(depth),
-            "step_size": eps,
-            "mean_tree_accept": accept,
-            "step_size_bar": averaged,
-            "tree_size": size,
-            "diverging": diverging > 0.0,
-            "energy_error": error,
-            "energy": energy,
-            "max_energy_error": max_error,
-            "model_logp": logp,
-            "largest_eigval": np.nan,
-            "smallest_eigval": np.nan,
-            "index_in_trajectory": int(index),
-            "reached_max_treedepth": kept and reached > 0.0,
-            "warning": None,
-            "gradients": int(gradients),
-            "orthogonality_error": off,
-            "reflected": reflected > 0.0,
-        }
+        # in the order of the engine's STATISTICS, and by a copy: a draw is short enough for either to count
+        stats = _ManifoldHMC.blank_stats.copy()
+        (
+            depth,
+            stats["tree_size"],
+            stats["mean_tree_accept"],
+            diverging,
+            stats["energy"],
+            stats["energy_error"],
+            stats["max_energy_error"],
+            stats["model_logp"],
+            index,
+            reached,
+            stats["orthogonality_error"],
+            reflected,
+            _,
+            stats["step_size"],
+            stats["step_size_bar"],
+            gradients,
+            *_,
+        ) = row
+        stats["depth"], stats["index_in_trajectory"], stats["gradients"] = int(depth), int(index), int(gradients)
+        stats["diverging"], stats["reflected"] = diverging > 0.0, reflected > 0.0
+        stats["reached_max_treedepth"] = kept and reached > 0.0
+        return stats
 
     def _hand_out(self, stats: Statistics) -> None:
         self.iter_count += 1

@@ -59,6 +59,9 @@ FIRST_GUESSES = 35
 ENOUGH_DRAWS = 50
 """Draws of a window without which plans are not compared."""
 
+NO_ERROR = 1e-3
+"""Share of rejections below which steps of one stage will do."""
+
 TRIES = 10
 """Trajectories that get nowhere before a chain whose tuning has ended is taken to be stuck."""
 
@@ -408,7 +411,7 @@ class Sampler:
         """The plan of the last window with a better length, or one to be tried, or the one before if this does not pay.
 
         Trajectories that turn after a few steps, for which masses have to fit, are tried at one length, in steps of
-        three stages. If nearly all of those are accepted they are tried with one stage less. In every window one length
+        three stages, or of one if there are no errors. If nearly all are accepted they are tried with one stage less. In every window one length
         has to be more efficient than U-turns would be; if not, these come back for good. In the short windows of the
         beginning it is taken to be. Nearly flat densities come to one length in the shortest, and are not compared.
         """
@@ -418,6 +421,8 @@ class Sampler:
                 return plan
             chain.fallback, length = plan, 1.2 * window.quarter()
             chain.turning = window.efficiency_of(U_TURN, plan.stages) if chain.draws > FIRST_GUESSES else 0.0
+            if window.acceptance > 1.0 - NO_ERROR:
+                return Plan(LEAPFROG, length, window.steps(length, target))
             return Plan(THREE_STAGE, length, window.steps(length / STRETCH, target))
         if window.count < ENOUGH_DRAWS:
             length = window.better_length(plan.length)
