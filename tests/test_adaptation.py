@@ -100,6 +100,11 @@ def test_one_length_is_tried_where_trajectories_are_short():
     assert list(plans([(INDEPENDENT, 7, 0.9), (WALK, 7, 0.9), (WALK, 3, 0.9)])) == [TURNS, TURNS, THREE]
 
 
+def test_one_stage_will_do_where_there_are_no_errors():
+    """On a uniform matrix two more would be three times the drifts for nothing."""
+    assert list(plans([(INDEPENDENT, 3, 1.0), ACCEPTED])) == [LEAPFROGS, LEAPFROGS]
+
+
 def test_plans_that_do_not_pay_are_given_up():
     """U-turns come back, for good, where one length leads to a walk; stages, where fewer do or are rejected."""
     assert list(plans([SHORT, STEADY, STEADY])) == [THREE] * 3

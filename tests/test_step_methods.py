@@ -284,17 +284,34 @@ def test_function_unknown_to_numba_runs_with_a_warning():
     assert abs(draw(odd, 300, 200, step=step)["posterior"]["u"].values[..., 0]).mean() < 0.3
 
 
-def test_slow_path_gives_the_same_draws(model, monkeypatch):
+@pytest.fixture
+def slow_step(model, monkeypatch):
+    """A step on a density that numba refuses to link."""
+
+    def fail(self):
+        raise NotImplementedError("no")
+
+    monkeypatch.setattr(density_module.ModelDensity, "_link", fail)
+    with model, pytest.warns(UserWarning, match="goes through Python"):
+        return pst.StiefelNUTS()
+
+
+def test_new_data_are_seen_on_the_slow_path_too(model, slow_step):
+    """The gradient of the last draw, and draws made ahead, are void then."""
+    point, old = model.initial_point(0), model["gram"].get_value()
+    for gram, evaluations in [(old, 0), (9 * old, 1), (old, 1)]:
+        with model:
+            pm.set_data({"gram": gram})
+        for more in (evaluations, 0):
+            point, [stats] = slow_step.step(point)
+            assert stats["gradients"] == 2 * stats["tree_size"] + more
+
+
+def test_slow_path_gives_the_same_draws(model, slow_step, monkeypatch):
+    slow = draw(model, step=slow_step)
+    monkeypatch.undo()
     with model:
         fast = draw(model, step=pst.StiefelNUTS())
-
-        def fail(self):
-            raise NotImplementedError("no")
-
-        monkeypatch.setattr(density_module.ModelDensity, "_link", fail)
-        with pytest.warns(UserWarning, match="goes through Python"):
-            step = pst.StiefelNUTS()
-        slow = draw(model, step=step)
     np.testing.assert_allclose(slow["posterior"]["U"].values[:, :5], fast["posterior"]["U"].values[:, :5], atol=1e-6)
 
 

@@ -411,9 +411,10 @@ class Sampler:
         """The plan of the last window with a better length, or one to be tried, or the one before if this does not pay.
 
         Trajectories that turn after a few steps, for which masses have to fit, are tried at one length, in steps of
-        three stages, or of one if there are no errors. If nearly all are accepted they are tried with one stage less. In every window one length
-        has to be more efficient than U-turns would be; if not, these come back for good. In the short windows of the
-        beginning it is taken to be. Nearly flat densities come to one length in the shortest, and are not compared.
+        three stages, or of one where there are no errors. If nearly all are accepted one stage less is tried. In every
+        window one length has to be more efficient than U-turns would be; if not, these come back for good. In the short
+        windows of the beginning it is taken to be. Nearly flat densities come to one length in the shortest, and are
+        not compared.
         """
         chain, plan, window, target = self.chain, self.chain.plan, self.chain.trajectories, self.settings.target_accept
         if not plan.length:
