@@ -108,5 +108,6 @@ class Mici:
         back = pytensor.function(
             self.model.value_vars, self.model.replace_rvs_by_values(variables), mode="FAST_COMPILE"
         )
-        points = [[back(**density.unpack(q)) for q in chain] for chain in positions]
+        like = self.model.initial_point()
+        points = [[back(**point) for point in density.unpack(chain, like)] for chain in positions]
         return {v.name: np.array([[point[k] for point in chain] for chain in points]) for k, v in enumerate(variables)}

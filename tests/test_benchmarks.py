@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from benchmarks.agreement import verdicts
-from benchmarks.constrained import constraint, jacobian
+from benchmarks.constrained import Mici, constraint, jacobian
 from benchmarks.problems import PROBLEMS, mixture_modes, positive_qr
 from benchmarks.summary import with_earlier
 from pymc_stiefel.density import ModelDensity
@@ -64,6 +64,16 @@ def test_jacobian_of_the_constraint():
     q, d = rng.standard_normal(layout.size), rng.standard_normal(layout.size)
     slope = (constraint(layout, q + 1e-6 * d) - constraint(layout, q - 1e-6 * d)) / 2e-6
     np.testing.assert_allclose(jacobian(layout, q) @ d, slope, rtol=1e-6)
+
+
+def test_flat_states_become_draws_of_the_variables():
+    sampler = Mici(PROBLEMS["ppca 30, [5, 3, 1.5]"](), 2)
+    density = ModelDensity(sampler.model, sampler.model.value_vars, sampler.model.initial_point())
+    states = np.array([sampler._starts(density, seed) for seed in (1, 2, 3)]).swapaxes(0, 1)
+    draws = sampler._draws(density, states)
+    assert draws["scale"].shape == (2, 3, 3) and draws["noise"].shape == (2, 3)
+    np.testing.assert_allclose(draws["scale"], np.broadcast_to([1.0, 2.0, 3.0], (2, 3, 3)))
+    np.testing.assert_array_equal(draws["U"].swapaxes(-1, -2).reshape(2, 3, -1), states[..., :90])
 
 
 def test_mixture_density_is_that_of_a_factorised_mixture():
