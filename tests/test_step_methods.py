@@ -289,7 +289,7 @@ def slow_step(model, monkeypatch):
     """A step on a density that numba refuses to link."""
 
     def fail(self):
-        raise NotImplementedError("no")
+        raise NotImplementedError("a function that numba does not know")
 
     monkeypatch.setattr(density_module.ModelDensity, "_link", fail)
     with model, pytest.warns(UserWarning, match="goes through Python"):
