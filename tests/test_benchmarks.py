@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.__main__ import main
+from benchmarks.__main__ import Journal, better_expansion, main
 from benchmarks.agreement import verdicts
 from benchmarks.constrained import Mici, constraint, jacobian
 from benchmarks.problems import PROBLEMS, mixture_modes, positive_qr
@@ -43,6 +43,14 @@ def synthetic(rng, shift=0.0, r_hat=1.0, runs=5):
     error = np.geomspace(0.01, 1, 40)
     common = {"errors": list(error), "r_hat": r_hat, "draws": 1000}
     return [common | {"means": list(error * rng.standard_normal(40) + shift * error)} for _ in range(runs)]
+
+
+def test_the_expansion_is_chosen_by_first_runs_alone(tmp_path):
+    """So that a run which was interrupted goes on with the samplers it had."""
+    journal = Journal(tmp_path / "runs.jsonl", False, None)
+    for sampler, ess in [("nutpie, QR", 5.0), ("nutpie, polar", 6.0), ("nutpie, QR", 9.0)]:
+        journal.add({"problem": "a", "sampler": sampler, "min_ess": ess, "warmup": 1.0, "sampling": 1.0})
+    assert better_expansion("a", journal) == "polar"
 
 
 def test_verdicts_disqualify_what_is_wrong_and_nothing_else():
