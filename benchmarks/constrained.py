@@ -10,7 +10,7 @@ import pytensor
 import pymc_stiefel as pst
 from benchmarks.problems import Draws, Problem
 from benchmarks.runs import CHAINS, Run
-from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import Layout
 
 

@@ -26,7 +26,7 @@ from numba import carray
 import pymc_stiefel as pst
 from benchmarks.problems import PROBLEMS
 from pymc_stiefel import geometry
-from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, call_density
 from pymc_stiefel.engine.sampler import Sampler, Settings

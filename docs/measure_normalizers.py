@@ -4,8 +4,8 @@ import time
 
 import numpy as np
 
-from pymc_stiefel._gibbs import langevin_sweeps
 from pymc_stiefel.draws import matrix_langevin
+from pymc_stiefel.draws._gibbs import langevin_sweeps
 from pymc_stiefel.normalizers import _exact, log_bingham, log_bingham_vector, log_hyp0f1
 
 

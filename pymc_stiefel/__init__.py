@@ -1,9 +1,16 @@
 """Orthogonal matrices as PyMC variables, sampled on the Stiefel manifold."""
 
-from pymc_stiefel import geometry, transforms
-from pymc_stiefel.alignment import align
-from pymc_stiefel.analysis import dispersion, mean, orthogonality_error, principal_angles
-from pymc_stiefel.diagnostic_plots import plot_energy, plot_invariants, plot_subspace
+from pymc_stiefel import draws, geometry, normalizers
+from pymc_stiefel.analysis import align, dispersion, invariants, mean, orthogonality_error, principal_angles, summary
+from pymc_stiefel.builders import (
+    LowRank,
+    eigen_spd,
+    low_rank,
+    low_rank_factors,
+    orthogonal_columns,
+    orthogonal_conv,
+    orthogonal_dense,
+)
 from pymc_stiefel.distributions import (
     MatrixAngularCentralGaussian,
     MatrixBingham,
@@ -13,21 +20,19 @@ from pymc_stiefel.distributions import (
     StiefelUniform,
     UnitVector,
     VonMisesFisher,
-)
-from pymc_stiefel.factors import (
-    LowRank,
-    eigen_spd,
-    low_rank,
-    low_rank_factors,
-    orthogonal_columns,
-    orthogonal_conv,
-    orthogonal_dense,
+    transforms,
 )
 from pymc_stiefel.optimize import Optimum, find_MAP, minimize_stochastic
-from pymc_stiefel.plots import plot_alignment, plot_columns, plot_loadings, plot_sphere
-from pymc_stiefel.step_methods import GeodesicHMC, OrthogonalHMC, StiefelNUTS
-from pymc_stiefel.stochastic_steps import OrthogonalSGHMC, PolynomialDecay
-from pymc_stiefel.summaries import invariants, summary
+from pymc_stiefel.plots import (
+    plot_alignment,
+    plot_columns,
+    plot_energy,
+    plot_invariants,
+    plot_loadings,
+    plot_sphere,
+    plot_subspace,
+)
+from pymc_stiefel.steps import GeodesicHMC, OrthogonalHMC, OrthogonalSGHMC, PolynomialDecay, StiefelNUTS
 
 __all__ = [
     "GeodesicHMC",
@@ -47,6 +52,7 @@ __all__ = [
     "VonMisesFisher",
     "align",
     "dispersion",
+    "draws",
     "eigen_spd",
     "find_MAP",
     "geometry",
@@ -55,6 +61,7 @@ __all__ = [
     "low_rank_factors",
     "mean",
     "minimize_stochastic",
+    "normalizers",
     "orthogonal_columns",
     "orthogonal_conv",
     "orthogonal_dense",
@@ -71,4 +78,4 @@ __all__ = [
     "transforms",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -18,7 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
-from pymc_stiefel.ops import manifold_tolerance
+from pymc_stiefel.ops._polar import manifold_tolerance
 
 SYMMETRY_TOLERANCE = 1e-8
 

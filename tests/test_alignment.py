@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 import pymc_stiefel as pst
-from pymc_stiefel import alignment, frechet
+from pymc_stiefel.analysis import _alignment as alignment
+from pymc_stiefel.analysis import _frechet as frechet
 from tests.matrices import (
     SEEDS,
     SHAPES,

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_stiefel as pst
-from pymc_stiefel import alignment, geometry, summaries
+from pymc_stiefel import geometry
+from pymc_stiefel.analysis import _alignment as alignment
+from pymc_stiefel.analysis import _summaries as summaries
 from tests.matrices import (
     SEEDS,
     SHAPES,

@@ -13,7 +13,7 @@ from benchmarks.agreement import verdicts
 from benchmarks.constrained import Mici, constraint, jacobian
 from benchmarks.problems import PROBLEMS, mixture_modes, positive_qr
 from benchmarks.summary import with_earlier
-from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
 
 ROOT = Path(__file__).parent.parent

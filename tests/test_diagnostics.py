@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_stiefel._diagnostics import diagnostics
+from pymc_stiefel.analysis._diagnostics import diagnostics
 
 OLD_LINE = az.__version__.startswith("0.")
 
@@ -67,6 +67,6 @@ def test_constants_have_no_rhat():
 def test_blocks_do_not_matter(monkeypatch):
     x = np.random.default_rng(1).normal(size=(2, 50, 7))
     whole = diagnostics(x)
-    monkeypatch.setattr("pymc_stiefel._diagnostics.BLOCK_SIZE", 250)
+    monkeypatch.setattr("pymc_stiefel.analysis._diagnostics.BLOCK_SIZE", 250)
     for name, values in diagnostics(x).items():
         np.testing.assert_array_equal(values, whole[name])

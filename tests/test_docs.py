@@ -12,7 +12,8 @@ import pymc as pm
 import pytest
 
 import pymc_stiefel as pst
-from pymc_stiefel import draws, geometry, normalizers, transforms
+from pymc_stiefel import draws, geometry, normalizers
+from pymc_stiefel.distributions import transforms
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

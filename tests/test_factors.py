@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import pymc_stiefel as pst
-from pymc_stiefel import geometry, spectra
+from pymc_stiefel import geometry
+from pymc_stiefel.builders import _spectra as spectra
 
 QUICK = {"mode": "FAST_COMPILE"}  # no compilation to machine code: these graphs run once
 KINDS = ["wishart", "inverse_wishart", "gaussian"]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pymc_stiefel as pst
-from pymc_stiefel import frechet, geometry
+from pymc_stiefel import geometry
+from pymc_stiefel.analysis import _frechet as frechet
 from tests.matrices import (
     SEEDS,
     concentrated,

@@ -10,8 +10,8 @@ import pytensor.tensor as pt
 import pytest
 from scipy import special
 
-from pymc_stiefel import _functions
-from pymc_stiefel.density import STRICT, numba_mode
+from pymc_stiefel.compile._density import STRICT, numba_mode
+from pymc_stiefel.compile.rewrites import functions as _functions
 
 rng = np.random.default_rng(1)
 NORMAL = rng.standard_normal(500)

@@ -8,8 +8,8 @@ from pymc.distributions.transforms import Chain, log, ordered
 from scipy import stats
 
 import pymc_stiefel as pst
-from pymc_stiefel import _log_gaps
-from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.compile import _ordered_log as _log_gaps
+from pymc_stiefel.compile._density import ModelDensity
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_law_of_order_statistics(model, jacobian, monkeypatch):
             lost = pytensor.tensor.sum(pytensor.tensor.softplus(-width[..., 1:]) + pytensor.tensor.log(gap))
             return density + lost, width
 
-        monkeypatch.setattr("pymc_stiefel.density.in_widths", forgetful)
+        monkeypatch.setattr("pymc_stiefel.compile._density.in_widths", forgetful)
     with model:
         idata = pm.sample(
             2000, tune=500, chains=2, cores=1, random_seed=3, step=pst.StiefelNUTS(), progressbar=False, quiet=True
@@ -78,7 +78,7 @@ def test_law_of_order_statistics(model, jacobian, monkeypatch):
 def test_a_vanishing_scale_leaves_the_other_as_it_is(widths, monkeypatch):
     """The larger of two scales is known, the data leave the smaller one free: in PyMC's coordinates that is a neck."""
     if not widths:
-        monkeypatch.setattr("pymc_stiefel.density.has_log_gaps", lambda model, value: False)
+        monkeypatch.setattr("pymc_stiefel.compile._density.has_log_gaps", lambda model, value: False)
     with pm.Model():
         pst.UnitVector("x", n=3)
         scale = pm.HalfNormal("scale", 5, shape=2, default_transform=Chain([log, ordered]), initval=[1.0, 3.0])

@@ -12,7 +12,9 @@ import xarray as xr
 from scipy import stats
 
 import pymc_stiefel as pst
-from pymc_stiefel import _figures, diagnostic_plots, geometry
+from pymc_stiefel import geometry
+from pymc_stiefel.plots import _diagnostic as diagnostic_plots
+from pymc_stiefel.plots import _figures
 
 matplotlib.use("Agg")
 DOCS = Path(__file__).parent.parent / "docs"

@@ -8,8 +8,8 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.math import Dot
 
-from pymc_stiefel._products import Product
-from pymc_stiefel.density import numba_mode
+from pymc_stiefel.compile._density import numba_mode
+from pymc_stiefel.compile.rewrites.products import Product
 
 SIZES = [(1, 1, 1), (3, 4, 5), (30, 3, 30), (3, 30, 30), (1, 60, 70), (60, 1, 70), (40, 50, 1), (25, 31, 17)]
 READINGS = {

@@ -12,8 +12,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
-from pymc_stiefel import density as density_module
-from pymc_stiefel import step_methods
+from pymc_stiefel.compile import _density as density_module
+from pymc_stiefel.steps import _hmc as step_methods
 from tests.models import ppca, ppca_data
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False}

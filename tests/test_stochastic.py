@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_stiefel as pst
-from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.stochastic import StochasticSampler, StochasticSettings, scaled_metric
 from pymc_stiefel.normalizers import log_hyp0f1

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 import pymc_stiefel as pst
-from pymc_stiefel import geometry, ops, transforms
+from pymc_stiefel import geometry, ops
+from pymc_stiefel.distributions import transforms
 
 MODES = ["CVM", "NUMBA", "JAX"]
 SPECTRA = {

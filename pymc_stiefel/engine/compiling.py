@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -99,8 +100,7 @@ def _enable_cache(target, function) -> None:
     target._cache.save_overload = _forgiving(target._cache.save_overload)
     cache_file: Any = getattr(target._cache, "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
-        digest = _directory_digest(Path(function.__code__.co_filename).parent)
-        cache_file._source_stamp = (cache_file._source_stamp, digest)
+        cache_file._source_stamp = (cache_file._source_stamp, source_key(function.__code__.co_filename))
 
 
 def _forgiving(save):
@@ -115,12 +115,37 @@ def _forgiving(save):
     return save_overload
 
 
-@cache
-def _directory_digest(directory: Path) -> str:
+_PACKAGE = Path(__file__).parent.parent
+_IMPORT = re.compile(r"^\s*from pymc_stiefel([.\w]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+
+
+def source_key(file: str | Path) -> str:
+    """Cache key of what is compiled from ``file``: a digest of it and of all files of this package that it imports."""
     digest = hashlib.sha256()
-    for path in sorted(directory.glob("*.py")):
+    for path in sorted(_sources(Path(file))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _sources(file: Path) -> set[Path]:
+    found, waiting = {file}, [file]
+    while waiting:
+        for path in _imports(waiting.pop()) - found:
+            found.add(path)
+            waiting.append(path)
+    return found
+
+
+@cache
+def _imports(file: Path) -> frozenset[Path]:
+    """Files of this package that ``file`` imports."""
+    found = set()
+    for package, several, one in _IMPORT.findall(file.read_text(encoding="utf-8")):
+        base = _PACKAGE.joinpath(*package.split("."))
+        names = [name.split()[0] for name in (several or one).split(",") if name.strip()]
+        found |= {path for name in names for path in (base / f"{name}.py", base / name / "__init__.py")}
+        found |= {base.with_suffix(".py"), base / "__init__.py"} if package else set()
+    return frozenset(path for path in found if path.exists())
 
 
 @intrinsic

@@ -7,8 +7,8 @@ import pytest
 
 import pymc_stiefel as pst
 from pymc_stiefel import draws
+from pymc_stiefel.distributions.transforms import HouseholderTransform, PolarTransform
 from pymc_stiefel.normalizers import log_hyp0f1
-from pymc_stiefel.transforms import HouseholderTransform, PolarTransform
 from tests.statistical.ladder import independent_z, z_scores
 from tests.statistical.targets import second_moments, weighted
 

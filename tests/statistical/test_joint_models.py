@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_stiefel as pst
-from pymc_stiefel.density import ModelDensity
+from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from tests.statistical import ppca

@@ -1,0 +1,186 @@
+r"""Diagnostics that mean something: ESS and R-hat of quantities that the posterior identifies.
+
+Entries of ``X`` are often not identified: a posterior that knows :math:`X X'` only has as many modes as there are
+signs, orders or rotations of the columns. R-hat of raw entries is then large in a perfect run. Quantities that do not
+change with the choice of basis (projector entries, principal angles) or draws that have been aligned
+(:func:`~pymc_stiefel.align`) have a mean, an effective sample size and an R-hat that can be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from pymc_stiefel.analysis._alignment import align
+from pymc_stiefel.analysis._averages import principal_angles
+from pymc_stiefel.analysis._diagnostics import diagnostics
+from pymc_stiefel.analysis._inputs import matrix_draws, squeeze
+
+__all__ = ["invariants", "summary", "table"]
+
+Array = NDArray[np.float64]
+KINDS = ("projector", "angles", "aligned", "raw")
+ALL_ENTRIES = 100  # a projector with at most so many distinct entries is shown whole
+N_WORST = 20
+
+
+def invariants(
+    data: Any,
+    var: str | None = None,
+    *,
+    kind: str | None = None,
+    method: str = "permutation",
+    vectors: bool = False,
+    group: str = "posterior",
+) -> xr.DataArray:
+    """Scalar quantities that the posterior identifies, draw by draw, for diagnostics.
+
+    Parameters
+    ----------
+    data, var, vectors, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    kind, method
+        Those of :func:`~pymc_stiefel.summary`, which is the table of these quantities; one kind only.
+
+    Returns
+    -------
+    DataArray
+        Dims ``(chain, draw, quantity)``, with the names of the quantities as coordinate.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> pst.invariants(np.tile(np.eye(3, 1), (2, 10, 1, 1)), kind="angles").quantity.values
+    array(['angle[0]'], dtype=object)
+    """
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    n, p = draws.shape[-2:]
+    kind = kind or ("projector" if n > p else "aligned")
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind in ("projector", "angles") and n == p:
+        raise ValueError(f"n = p = {n}: the columns span the whole space, use kind='aligned' or kind='raw'")
+    if kind == "projector":
+        return _projector_entries(draws)
+    if kind == "angles":
+        values, label = principal_angles(draws), "angle"
+    else:
+        values = squeeze(draws) if kind == "raw" else align(draws, method=method)  # type: ignore[assignment]
+        label = kind
+    labels = [_label(label, index, values.isel(chain=0, draw=0)) for index in np.ndindex(values.shape[2:])]
+    return _as_quantities(values.values.reshape(*values.shape[:2], -1), labels, draws)
+
+
+def summary(
+    data: Any,
+    var: str | None = None,
+    *,
+    kind: str | Sequence[str] | None = None,
+    method: str = "permutation",
+    vectors: bool = False,
+    group: str = "posterior",
+) -> pd.DataFrame:
+    r"""Mean, spread, ESS and R-hat of quantities that the posterior identifies.
+
+    Parameters
+    ----------
+    data, var, vectors, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    kind : {"projector", "angles", "aligned", "raw"} or several of them
+        - ``"projector"``: entries of :math:`P = XX'`. All of them if there are at most 100; for larger ``n`` the
+          diagonal (the share of each feature in the subspace) and the 20 entries off the diagonal with the largest
+          split R-hat, which is computed for all :math:`n^2` entries by matrix products;
+        - ``"angles"``: principal angles to the mean subspace;
+        - ``"aligned"``: entries after :func:`~pymc_stiefel.align`;
+        - ``"raw"``: entries as sampled, for comparison.
+
+        Default: ``"projector"``, or ``"aligned"`` for square matrices, whose projector is the identity.
+    method : str
+        The ``method`` of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
+
+    Returns
+    -------
+    DataFrame
+        One row per quantity; columns ``mean, sd, q5, q95, mcse_mean, ess_bulk, ess_tail, r_hat``.
+
+    References
+    ----------
+    Vehtari et al. (2021), doi:10.1214/20-BA1221.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 100, 3, 1)))[0]
+    >>> pst.summary(draws, kind=("angles", "raw"))["r_hat"].lt(1.1).all()
+    np.True_
+    """
+    kinds = [kind] if kind is None or isinstance(kind, str) else list(kind)
+    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    if draws.sizes["draw"] < 4:
+        raise ValueError(f"need at least 4 draws in each chain for R-hat and ESS, got {draws.sizes['draw']}")
+    return pd.concat([table(invariants(draws, kind=one, method=method)) for one in kinds])
+
+
+def table(quantities: xr.DataArray) -> pd.DataFrame:
+    """Diagnostics of ``quantities`` with dims ``(chain, draw, quantity)``, one row each."""
+    index = pd.Index(quantities["quantity"].values, name=None)
+    return pd.DataFrame(diagnostics(quantities.values), index=index)
+
+
+def _projector_entries(draws: xr.DataArray) -> xr.DataArray:
+    X = np.asarray(draws.values, dtype=float)
+    n = X.shape[-2]
+    values, labels = [], []
+    for batch in np.ndindex(X.shape[2:-2]):
+        x = X[(slice(None), slice(None), *batch)]
+        if n * (n + 1) // 2 <= ALL_ENTRIES:
+            i, j = np.triu_indices(n)
+        else:
+            rhat = np.triu(_projector_rhat(x), 1)
+            worst = np.argsort(rhat, axis=None)[: -N_WORST - 1 : -1]
+            off = np.unravel_index(worst, rhat.shape)
+            i, j = np.concatenate([np.arange(n), off[0]]), np.concatenate([np.arange(n), off[1]])
+        values.append(np.einsum("cdkp,cdkp->cdk", x[:, :, i], x[:, :, j]))
+        template = draws.isel(chain=0, draw=0)
+        for a, b in zip(i.tolist(), j.tolist(), strict=True):
+            labels.append(_label("projector", (*batch, a, b), template, repeat_rows=True))
+    return _as_quantities(np.concatenate(values, axis=-1), labels, draws)
+
+
+def _projector_rhat(X: Array) -> Array:
+    """Split R-hat (without ranks) of all entries of ``XX'``; ``X`` is (chain, draw, n, p), the result (n, n).
+
+    The second moment of an entry is a sum over pairs of columns of products of fourth order, so it needs matrix
+    products of size n only, never the projectors of all draws.
+    """
+    n_chains, n_draws, n, p = X.shape
+    half = n_draws // 2
+    Z = np.moveaxis(X[:, : 2 * half].reshape(2 * n_chains, half, n, p), 1, -1)  # (half chain, n, p, draw)
+    first = np.zeros((len(Z), n, n))
+    second = np.zeros_like(first)
+    for a in range(p):
+        first += Z[:, :, a] @ np.swapaxes(Z[:, :, a], -1, -2) / half
+        for b in range(a, p):
+            product = Z[:, :, a] * Z[:, :, b]
+            second += (1 if a == b else 2) * (product @ np.swapaxes(product, -1, -2)) / half
+    within = (second - first**2).mean(axis=0) * half / (half - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.nan_to_num(np.sqrt((half - 1) / half + first.var(axis=0, ddof=1) / within))
+
+
+def _label(kind: str, index: tuple[int, ...], template: xr.DataArray, *, repeat_rows: bool = False) -> str:
+    """``kind[label, ...]`` with coordinate labels where there are any; a projector has its rows twice."""
+    dims = (*template.dims[:-1], template.dims[-2]) if repeat_rows else template.dims
+    parts = [template[dim].values[i] if dim in template.coords else i for dim, i in zip(dims, index, strict=True)]
+    return f"{kind}[{', '.join(map(str, parts))}]"
+
+
+def _as_quantities(values: Array, labels: list[str], draws: xr.DataArray) -> xr.DataArray:
+    coords: dict[str, Any] = {dim: draws.coords[dim] for dim in ("chain", "draw") if dim in draws.coords}
+    coords["quantity"] = np.array(labels, dtype=object)
+    return xr.DataArray(values, dims=("chain", "draw", "quantity"), coords=coords, name=draws.name)

@@ -1,0 +1,1 @@
+"""From a PyMC model to the compiled log density that the engine calls."""

@@ -1,0 +1,145 @@
+"""Matrix products of a compiled density, by a routine that is compiled once for all models.
+
+For every combination of memory layouts numba builds a product of its own, with vector variants and error messages:
+ten seconds each, more than all the rest of a typical density. Here the layout is looked at when the product is due.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.link.numba.dispatch import basic as numba_basic
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import matrix
+
+from pymc_stiefel.engine.blas import LARGE
+from pymc_stiefel.engine.compiling import Routine, array_at, inner, source_key
+from pymc_stiefel.engine.vectors import axpy, dot
+
+NAME = "pymc_stiefel_product"
+_VERSION = int(source_key(__file__)[:8], 16)
+"""Of the wrapper below, which PyTensor caches on disk; it calls the routine by name, whatever that does."""
+
+_SHORT = 8
+"""Rows of fewer numbers are not worth a loop of their own, unless there are few of them."""
+
+# kind, how to read two matrices, sizes, alpha, a, lda, b, ldb, beta, c, ldc: numba's own entry to BLAS
+_gemm = types.ExternalFunction("numba_xxgemm", types.intc(*(types.char,) * 3, *(types.intp,) * 11))
+
+
+class Product(Op):
+    """``x @ y`` for two matrices in double precision. It stands in for ``Dot`` in finished graphs: no gradient."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        x, y = inputs
+        return Apply(self, [x, y], [matrix(dtype="float64", shape=(x.type.shape[0], y.type.shape[1]))])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.dot(*inputs)
+
+
+@node_rewriter([Dot])
+def _replace_dot(fgraph, node):
+    if any(variable.dtype != "float64" for variable in (*node.inputs, *node.outputs)):
+        return None
+    return [Product()(*node.inputs)]
+
+
+optdb.register(NAME, in2out(_replace_dot), position=99)  # after all others, and only if asked for
+
+
+# ---------------------------------------------------------------- the routine
+
+
+@inner
+def _small(m, n, k, x, x_row, x_column, y, y_row, y_column, out):
+    """By rows of ``y`` where they are contiguous, else by inner products if possible. Strides are in numbers."""
+    by_rows = y_column == 1
+    by_dots = not by_rows and y_row == 1 and x_column == 1
+    for i in range(m):
+        row = array_at(out + 8 * i * n, (n,), np.float64)
+        for j in range(n):
+            row[j] = 0.0
+        for l in range(0 if by_dots else k):
+            factor = array_at(x + 8 * (i * x_row + l * x_column), (1,), np.float64)[0]
+            if by_rows:
+                axpy(factor, array_at(y + 8 * l * y_row, (n,), np.float64), row)
+            else:
+                for j in range(n):
+                    row[j] += factor * array_at(y + 8 * (l * y_row + j * y_column), (1,), np.float64)[0]
+        if by_dots:
+            left = array_at(x + 8 * i * x_row, (k,), np.float64)
+            for j in range(n):
+                row[j] = dot(left, array_at(y + 8 * j * y_column, (k,), np.float64))
+
+
+@inner
+def _leading(rows, columns, row, column):
+    """How BLAS is to read a matrix of these strides: the letter "n" or "t", and the leading dimension, 0 if it cannot.
+
+    BLAS reads columns: the rows of a matrix stored by rows.
+    """
+    if column == 1 and (row >= columns or rows == 1):
+        return ord("n"), max(row, columns, 1)
+    if row == 1 and (column >= rows or columns == 1):
+        return ord("t"), max(column, rows, 1)
+    return ord("n"), 0
+
+
+@inner
+def _copy(rows, columns, source, row, column, target):
+    """A matrix of any strides, stored by rows in ``target``."""
+    for i in range(rows):
+        for j in range(columns):
+            target[i * columns + j] = array_at(source + 8 * (i * row + j * column), (1,), np.float64)[0]
+
+
+def _product(m, n, k, x, x_row, x_column, y, y_row, y_column, out):
+    """``out = x y`` for an m x k and a k x n matrix, given by address and strides; ``out`` is stored by rows."""
+    if n == 1 and m > 1:  # the transposed product has long rows
+        m, n, x, x_row, x_column, y, y_row, y_column = 1, m, y, y_column, y_row, x, x_column, x_row
+    if m == 1 or m * n * k <= (LARGE if n >= _SHORT or y_column != 1 else LARGE // 8):
+        _small(m, n, k, x, x_row, x_column, y, y_row, y_column, out)
+        return 0.0
+    (x_letter, x_leading), (y_letter, y_leading) = _leading(m, k, x_row, x_column), _leading(k, n, y_row, y_column)
+    first, second = 2 if x_leading else 2 + m * k, 0 if y_leading else k * n
+    room = np.empty(first + second)
+    room[0], room[1] = 1.0, 0.0
+    address = np.int64(room.ctypes.data)
+    if x_leading == 0:
+        _copy(m, k, x, x_row, x_column, room[2:])
+        x, x_leading = address + 16, k
+    if y_leading == 0:
+        _copy(k, n, y, y_row, y_column, room[first:])
+        y, y_leading = address + 8 * first, n
+    _gemm(ord("d"), y_letter, x_letter, n, m, k, address, y, y_leading, x, x_leading, address + 8, out, n)
+    return room[0]  # the room has to live until here
+
+
+_routine = Routine(NAME, _product, types.float64(*(types.int64,) * 10))
+
+
+@register_funcify_default_op_cache_key(Product)
+def _funcify_product(op, node=None, **kwargs):
+    routine = _routine.load()
+
+    @numba_basic.numba_njit
+    def product(x, y):
+        (m, k), (l, n) = x.shape, y.shape
+        if k != l:
+            raise ValueError("the matrices of a product do not fit: columns of the first and rows of the second differ")
+        out = np.empty((m, n))
+        (x_row, x_column), (y_row, y_column) = x.strides, y.strides
+        routine(
+            m, n, k, x.ctypes.data, x_row // 8, x_column // 8, y.ctypes.data, y_row // 8, y_column // 8, out.ctypes.data
+        )
+        return out
+
+    return product, _VERSION

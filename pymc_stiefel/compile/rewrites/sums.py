@@ -1,0 +1,75 @@
+"""Sums over all numbers of an array in a compiled density, in explicit vectors.
+
+By strict floating-point rules a sum has an order, and a loop with a sum in it handles one number at a time: the whole
+loop, since PyTensor joins sums to the loops before them. Here the order is one of eight interleaved sums, the same in
+every process, and the loop before it is left to the compiler.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.link.numba.dispatch import basic as numba_basic
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.tensor.math import Sum
+from pytensor.tensor.type import scalar
+
+from pymc_stiefel.engine.compiling import Routine, array_at, source_key
+from pymc_stiefel.engine.vectors import total
+
+NAME = "pymc_stiefel_total"
+_VERSION = int(source_key(__file__)[:8], 16)
+"""Of the wrapper below, which PyTensor caches on disk; it calls the routine by name, whatever that does."""
+
+FEW = 64
+"""Numbers that are summed as well on the way."""
+
+
+class Total(Op):
+    """``x.sum()`` in double precision. It stands in for ``Sum`` in finished graphs: no gradient."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [scalar(dtype="float64")])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.asarray(inputs[0].sum())
+
+
+@node_rewriter([Sum])
+def _replace_sum(fgraph, node):
+    (x,), axes = node.inputs, node.op.axis
+    if x.dtype != "float64" or node.outputs[0].dtype != "float64" or x.ndim == 0:
+        return None
+    if axes is not None and len(axes) < x.ndim:
+        return None
+    if None not in x.type.shape and np.prod(x.type.shape, dtype=int) < FEW:
+        return None
+    return [Total()(x)]
+
+
+optdb.register(NAME, in2out(_replace_sum), position=99)  # before sums are joined to loops, and only if asked for
+
+
+def _total(address, size):
+    return total(array_at(address, (size,), np.float64))
+
+
+_routine = Routine(NAME, _total, types.float64(types.int64, types.int64))
+
+
+@register_funcify_default_op_cache_key(Total)
+def _funcify_total(op, node=None, **kwargs):
+    routine = _routine.load()
+
+    @numba_basic.numba_njit
+    def sum_up(x):
+        contiguous = x if x.flags.contiguous else x.copy()
+        return np.asarray(routine(contiguous.ctypes.data, contiguous.size))
+
+    return sum_up, _VERSION

@@ -1,0 +1,236 @@
+"""Pictures of how well a subspace is known, and of how well it was sampled.
+
+Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
+panels) if given, and returns the ``Figure``. Colours are those of Okabe & Ito, told apart by colour-blind readers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_stiefel import geometry
+from pymc_stiefel.analysis._averages import principal_angles
+from pymc_stiefel.analysis._inputs import dataset_of, matrix_draws, matrix_like
+from pymc_stiefel.analysis._summaries import invariants
+from pymc_stiefel.analysis._summaries import table as summary_table
+from pymc_stiefel.plots._figures import (
+    GREY,
+    PALETTE,
+    density,
+    one_matrix,
+    panels,
+    rank_shares,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_energy", "plot_invariants", "plot_subspace"]
+
+
+def plot_subspace(
+    data: Any, var: str | None = None, *, to: Any = "mean", group: str = "posterior", ax: Any = None
+) -> Figure:
+    """Density of the principal angles: how well the column space is known.
+
+    Pooled draws are filled, thin lines are single chains, and dashed lines show what uniform draws would give. With
+    more than four angles, the smallest, the middle and the largest are shown.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    to : "mean", "draws" or array
+        That of :func:`~pymc_stiefel.principal_angles`.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> pst.plot_subspace(draws).axes[0].get_xlabel()
+    'principal angle (degrees)'
+    """
+    draws = one_matrix(matrix_draws(data, var, group=group))
+    n, p = draws.shape[-2:]
+    if n == p:
+        raise ValueError(f"n = p = {n}: the columns span the whole space, all principal angles are zero")
+    if isinstance(to, str) and to == "chains":
+        raise ValueError("angles between chain means are a small table: use principal_angles(..., to='chains')")
+    angles = np.degrees(principal_angles(draws, to=to).values)
+    q = p if isinstance(to, str) else matrix_like(to, draws).shape[-1]
+    null = np.degrees(_uniform_angles(n, p, q, 20_000 if p < 6 else 4000))
+    m = angles.shape[-1]
+    chosen = range(m) if m <= 4 else (0, m // 2, m - 1)
+    grid = np.linspace(0, 90, 721)
+    with panels(ax, (1, 1), (5.6, 2.6)) as (figure, (axis,)):
+        for colour, k in zip(PALETTE, chosen, strict=False):
+            curve = density(angles[..., k].ravel(), grid)
+            axis.fill_between(grid, curve, color=colour, alpha=0.3, lw=0)
+            axis.plot(grid, curve, color=colour, lw=1.4, label=rf"$\theta_{{{k + 1}}}$")
+            for chain in angles[..., k]:
+                axis.plot(grid, density(chain, grid), color=colour, lw=0.4, alpha=0.7)
+            axis.plot(grid, density(null[:, k], grid), color=colour, lw=1.0, ls=(0, (4, 2)))
+        axis.plot([], [], color=GREY, lw=1.0, ls=(0, (4, 2)), label="uniform")
+        axis.set(xlabel="principal angle (degrees)", ylabel="density", xlim=(0, 90), xticks=range(0, 91, 15))
+        axis.set_ylim(bottom=0)
+        axis.set_yticks([])
+        axis.spines["left"].set_visible(False)
+        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=1.6)
+    return figure
+
+
+def _uniform_angles(n: int, p: int, q: int, size: int) -> NDArray[np.float64]:
+    """Principal angles between a uniform p-dimensional space and a fixed one of dimension q, shape (size, min(p, q)).
+
+    Only q rows of an n x p Gaussian matrix matter; the others enter by their Gram matrix, a Wishart matrix, whose
+    triangular factor is drawn instead (Bartlett).
+    """
+    rng = np.random.default_rng(0)
+    rest = rng.standard_normal((size, min(n - q, p), p))
+    if n - q > p:
+        lengths = np.sqrt(rng.chisquare(n - q - np.arange(p), size=(size, p)))
+        rest = np.triu(rest, 1) + lengths[..., None] * np.eye(p)
+    Y = geometry.polar(np.concatenate([rng.standard_normal((size, q, p)), rest], axis=1))
+    return np.asarray(principal_angles(Y[None], to=np.eye(Y.shape[1], q)).values[0])
+
+
+def plot_invariants(
+    data: Any,
+    var: str | None = None,
+    *,
+    kind: str | None = None,
+    method: str = "permutation",
+    max_rows: int = 4,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Traces and rank plots of identified quantities, those with the largest R-hat first.
+
+    In the rank plot each line is the share of one chain in each bin of pooled ranks: flat and together when chains
+    agree.
+
+    Parameters
+    ----------
+    data, var, group
+        Draws, see :func:`~pymc_stiefel.align`.
+    kind : str, optional
+        That of :func:`~pymc_stiefel.summary`; default ``"angles"``, or ``"aligned"`` if n = p.
+    method : str
+        That of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
+    max_rows : int
+        How many quantities are shown.
+    ax : Axes or sequence of Axes, optional
+        Where to draw: one for each panel. Default: a new figure.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> draws = np.linalg.qr(np.random.default_rng(0).normal(size=(2, 50, 6, 2)))[0]
+    >>> len(pst.plot_invariants(draws).axes)  # two angles, a trace and a rank plot each
+    4
+    """
+    draws = one_matrix(matrix_draws(data, var, group=group))
+    kind = kind or ("angles" if draws.shape[-2] > draws.shape[-1] else "aligned")
+    quantities = invariants(draws, kind=kind, method=method)
+    table = summary_table(quantities)
+    order = np.argsort(-table["r_hat"].fillna(0).to_numpy(), kind="stable")[:max_rows]
+    n_chains, n_draws = quantities.shape[:2]
+    n_bins = int(np.clip(n_draws // 20, 5, 20))
+    with panels(ax, (len(order), 2), (7.0, 0.5 + 1.45 * len(order))) as (figure, axes):
+        for row, index in enumerate(order):
+            trace, rank = axes[2 * row], axes[2 * row + 1]
+            values, stats = quantities.values[..., index], table.iloc[index]
+            bins = rank_shares(values, n_bins)
+            edges = np.linspace(0, 1, n_bins + 1)
+            rank.axhline(1, color="black", lw=0.6, zorder=0)
+            for c in range(n_chains):
+                colour = PALETTE[c % len(PALETTE)]
+                trace.plot(values[c], color=colour, lw=0.5, alpha=0.8)
+                rank.stairs(
+                    bins[c], edges, baseline=None, color=colour, lw=1.1, alpha=0.9, label=f"{c}" if row == 0 else None
+                )
+            trace.set_title(f"{table.index[index]}{' (radians)' if kind == 'angles' else ''}", loc="left")
+            rank.set_title(rf"$\hat R$ = {stats['r_hat']:.3f}, bulk ESS = {stats['ess_bulk']:.0f}", loc="left")
+            rank.set_ylim(0, max(2.0, 1.1 * bins.max()))
+            rank.set_yticks(range(int(rank.get_ylim()[1]) + 1))
+            rank.set_xlim(0, 1)
+            trace.margins(x=0)
+            if row < len(order) - 1:
+                trace.tick_params(labelbottom=False)
+                rank.tick_params(labelbottom=False)
+        if ax is None:
+            figure.get_layout_engine().set(w_pad=0.1)
+        axes[-2].set_xlabel("draw")
+        axes[-1].set_xlabel("pooled rank (scaled)")
+        for rank in axes[1::2]:
+            rank.set_ylabel("share of chain")
+        axes[1].legend(title="chain", loc="upper left", bbox_to_anchor=(1.0, 1.05), handlelength=1.0)
+    return figure
+
+
+def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
+    """Marginal energy and its changes between draws; far apart they mean heavy tails, slowly explored.
+
+    The legend has E-BFMI of the worst chain; below 0.3 the sampler had trouble.
+
+    Parameters
+    ----------
+    data : Dataset, InferenceData or DataTree
+        With the statistic ``energy``.
+    group : str
+        Group of an ``InferenceData`` or ``DataTree``.
+    ax : Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    Figure
+
+    References
+    ----------
+    Betancourt (2016), doi:10.48550/arXiv.1604.00695.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, pymc_stiefel as pst
+    >>> energy = np.random.default_rng(0).normal(size=(2, 100))
+    >>> len(pst.plot_energy(xr.Dataset({"energy": (("chain", "draw"), energy)})).axes)
+    1
+    """
+    stats = dataset_of(data, group)
+    if "energy" not in stats:
+        raise KeyError(f"no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")
+    energy = stats["energy"].transpose("chain", "draw").values
+    changes = np.diff(energy, axis=1)
+    bfmi = (changes**2).mean(axis=1) / energy.var(axis=1)
+    centred = energy - energy.mean()
+    reach = np.abs(np.concatenate([centred.ravel(), changes.ravel()])).max() * 1.1
+    grid = np.linspace(-reach, reach, 600)
+    with panels(ax, (1, 1), (4.6, 2.6)) as (figure, (axis,)):
+        for values, colour, label in (
+            (centred, PALETTE[0], "marginal energy"),
+            (changes, PALETTE[1], "change per draw"),
+        ):
+            curve = density(values.ravel(), grid, bounds=None)
+            axis.fill_between(grid, curve, color=colour, alpha=0.3, lw=0)
+            axis.plot(grid, curve, color=colour, lw=1.4, label=label)
+        axis.plot([], [], " ", label=f"lowest E-BFMI = {bfmi.min():.2f}")
+        axis.set(xlabel="energy, centred", yticks=[])
+        axis.set_ylim(bottom=0)
+        axis.margins(x=0)
+        axis.spines["left"].set_visible(False)
+        axis.legend(loc="upper right", handlelength=1.4)
+    return figure

@@ -1,0 +1,366 @@
+"""The step methods that ``pm.sample`` runs: the only room that knows how PyMC drives a sampler."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import field
+from types import FrameType
+from typing import ClassVar
+
+import numpy as np
+import pymc as pm
+from pymc.model import modelcontext
+from pymc.stats.convergence import SamplerWarning, WarningType
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import Competence, StepMethodState
+from pymc.step_methods.hmc.nuts import NUTS
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_value_vars_from_user_vars
+from pymc.vartypes import continuous_types
+
+from pymc_stiefel.compile._density import ModelDensity, manifold_block
+from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
+from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
+from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
+from pymc_stiefel.steps._base import Ahead, ManifoldStep, Statistics, check_values
+
+__all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
+
+MOST_AHEAD, PATIENCE = 32, 5e-3
+"""Draws to make in one go at most, and seconds they may take: a call from Python is long beside a short trajectory, and
+both sides run faster if they do not take turns with every draw."""
+
+UNUSED = ("largest_eigval", "smallest_eigval")
+"""Statistics of PyMC's NUTS that only its masses have."""
+
+
+@dataclass_state
+class ManifoldHMCState(StepMethodState):
+    """What a chain carries from draw to draw, besides its random numbers."""
+
+    chain: Chain
+    ahead: Ahead | None
+    divergences: int
+    iter_count: int
+    settings: Settings = field(metadata={"frozen": True})
+
+
+class _ManifoldHMC(ManifoldStep):
+    """What the three step methods share: they differ in their drift."""
+
+    name: str
+    drift: str
+    stages = LEAPFROG
+    settle_length = weigh_flips = False
+    _state_class = ManifoldHMCState
+
+    stats_dtypes_shapes: ClassVar = {
+        **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
+        "gradients": (np.int64, []),
+        "orthogonality_error": (np.float64, []),
+        "reflected": (bool, []),
+    }
+    blank_stats: ClassVar = dict.fromkeys(stats_dtypes_shapes)
+
+    def __init__(
+        self,
+        vars=None,
+        *,
+        step_size: float | None = None,
+        n_steps: int | None = None,
+        path_length: float | None = None,
+        jitter: float = 0.2,
+        target_accept: float = 0.8,
+        max_treedepth: int = 10,
+        adapt_step_size: bool | None = None,
+        adapt_metric: bool = True,
+        reflect: bool | None = None,
+        model: pm.Model | None = None,
+        blocked: bool = True,
+        rng=None,
+        initial_point: dict[str, np.ndarray] | None = None,
+        compile_kwargs: dict | None = None,
+    ):
+        model = modelcontext(model)
+        self.settings = _checked_settings(
+            drift=self.drift,
+            stages=self.stages,
+            step_size=step_size,
+            n_steps=n_steps,
+            path_length=path_length,
+            jitter=jitter,
+            target_accept=target_accept,
+            max_treedepth=max_treedepth,
+            adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
+            adapt_metric=adapt_metric,
+            settle_length=self.settle_length,
+            weigh_flips=self.weigh_flips,
+        )
+        values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
+        check_values(model, values, type(self).__name__)
+        if initial_point is None:
+            initial_point = model.initial_point()
+        self._density = ModelDensity(
+            model, values, initial_point, reflect=reflect, widths=True, compile_kwargs=compile_kwargs
+        )
+        super().__init__(values, self._density.shared, blocked, rng=rng)
+        self._model = model
+        self.divergences = 0
+        self.iter_count = 0
+        self._make_sampler()
+        self._sampler.compile()
+
+    def _make_sampler(self) -> None:
+        density = self._density
+        self._sampler = Sampler(density.layout, density.address, self.settings, self.rng, density.extra)
+
+    def setup_chain(self, rng, tune: int, draws: int) -> None:
+        super().setup_chain(rng, tune, draws)
+        self._sampler.tuning = tune
+
+    def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[Statistics]]:
+        sampler, count = self._sampler, 1
+        if self.ahead and not (self.shared or changed):
+            count = max(1, min(MOST_AHEAD, sampler.plan_holds, int(PATIENCE / self.ahead.seconds)))
+        states = sampler.draws(count, flat, keep_gradient=not (self.shared or changed))
+        kept = not self.tune
+        return states, [self._statistics(row, kept) for row in sampler.statistics.tolist()]
+
+    @staticmethod
+    def _statistics(row: list[float], kept: bool) -> Statistics:
+        # in the order of the engine's STATISTICS, and by a copy: a draw is short enough for either to count
+        stats = _ManifoldHMC.blank_stats.copy()
+        (
+            depth,
+            stats["tree_size"],
+            stats["mean_tree_accept"],
+            diverging,
+            stats["energy"],
+            stats["energy_error"],
+            stats["max_energy_error"],
+            stats["model_logp"],
+            index,
+            reached,
+            stats["orthogonality_error"],
+            reflected,
+            _,
+            stats["step_size"],
+            stats["step_size_bar"],
+            gradients,
+            *_,
+        ) = row
+        stats["depth"], stats["index_in_trajectory"], stats["gradients"] = int(depth), int(index), int(gradients)
+        stats["diverging"], stats["reflected"] = diverging > 0.0, reflected > 0.0
+        stats["reached_max_treedepth"] = kept and reached > 0.0
+        return stats
+
+    def _hand_out(self, stats: Statistics) -> None:
+        self.iter_count += 1
+        if stats["diverging"]:
+            tune = self.tune
+            self.divergences += not tune
+            stats["warning"] = self._divergence_warning(tune, stats["max_energy_error"])
+        stats["divergences"] = self.divergences
+
+    def _divergence_warning(self, tune: bool, error: float) -> SamplerWarning:
+        kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE
+        return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", self.iter_count)
+
+    _progressbar_config = staticmethod(NUTS._progressbar_config)
+    _make_progressbar_update_functions = staticmethod(NUTS._make_progressbar_update_functions)
+
+
+class OrthogonalHMC(_ManifoldHMC):
+    r"""Orthogonal Hamiltonian Monte Carlo (oHMC): Cayley drift, canonical metric.
+
+    Samples orthonormal matrices on their manifolds jointly with all other continuous variables. With ``n_steps`` or
+    ``path_length`` it is the paper's algorithm with trajectories of a fixed length; without, trajectories stop at a
+    U-turn. A drift costs O(n p^2) and one p x p solve.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Default: all continuous variables of the model.
+    step_size : float, optional
+        Leapfrog step. If given it is used as it is, unless ``adapt_step_size=True`` makes it a first guess.
+    n_steps, path_length : int, float, optional
+        Leapfrogs of a trajectory, or its length (steps times step size); at most one of them.
+    jitter : float, default 0.2
+        Relative spread of the length of a fixed-length trajectory: lengths are uniform within ``1 - jitter`` to
+        ``1 + jitter`` times the given one. 0 gives the paper's algorithm to the letter, with its periodic orbits.
+    target_accept : float, default 0.8
+        Mean acceptance that the adaptation of the step size aims at.
+    max_treedepth : int, default 10
+        A no-U-turn trajectory has at most ``2**max_treedepth`` leapfrogs.
+    adapt_step_size, adapt_metric : bool, optional
+        What tuning learns. The metric is one scale for each matrix, and a covariance for the Euclidean variables.
+    reflect : bool, optional
+        Whether a draw also proposes to flip the sign of one column, accepted by the ratio of densities. Default: for
+        matrices of O(n), whose two components no continuous path connects.
+    model, rng, initial_point, compile_kwargs, blocked
+        As for PyMC's own step methods.
+
+    References
+    ----------
+    Yanush & Kropotov (2019), Hamiltonian Monte-Carlo for orthogonal matrices, arXiv:1901.08045.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     Q = pst.StiefelUniform("Q", n=4, p=2)
+    ...     idata = pm.sample(
+    ...         draws=20, tune=20, chains=1, step=pst.OrthogonalHMC(n_steps=5), progressbar=False, random_seed=1
+    ...     )
+    >>> idata["posterior"]["Q"].shape
+    (1, 20, 4, 2)
+    """
+
+    name = "ohmc"
+    drift = CAYLEY
+
+
+class GeodesicHMC(_ManifoldHMC):
+    """Geodesic Monte Carlo (gHMC): exact geodesics of the embedded metric.
+
+    A drift costs O(n p^2), with two matrix exponentials.
+
+    Parameters
+    ----------
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, reflect
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    model, rng, initial_point, compile_kwargs, blocked
+        As for PyMC's own step methods.
+
+    References
+    ----------
+    Byrne & Girolami (2013), Geodesic Monte Carlo on embedded manifolds, doi:10.1111/sjos.12036.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     x = pst.VonMisesFisher("x", mu=[0.0, 0.0, 1.0], kappa=20)
+    ...     idata = pm.sample(draws=50, tune=50, chains=1, step=pst.GeodesicHMC(), progressbar=False, random_seed=1)
+    >>> bool(idata["posterior"]["x"][..., 2].mean() > 0.8)
+    True
+    """
+
+    name = "ghmc"
+    drift = GEODESIC
+
+
+class StiefelNUTS(_ManifoldHMC):
+    """No-U-turn sampler with a two-stage integrator and masses learnt for every column and pair of columns.
+
+    The step that ``pm.sample()`` picks for models with orthonormal variables. Every step evaluates the gradient twice,
+    and is more than twice as long as a leapfrog of the same acceptance. Tuning drops what does not pay. A matrix of
+    many columns, or on which the density is nearly flat, drifts by the Cayley map with one mass for all. Where all
+    variables are orthonormal and trajectories turn back after three steps or so, tuning tries others of one fixed
+    length, about a quarter of a period, mostly in a single step of up to three stages, and keeps them if successive
+    draws have less in common for what they cost. Signs of columns are flipped where tuning finds that accepted now and
+    then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
+    ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
+
+    Parameters
+    ----------
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    reflect : bool, optional
+        True proposes to flip the sign of one column with every draw, False never does. Default: always for matrices of
+        O(n), for others if tuning finds it worthwhile.
+    model, rng, initial_point, compile_kwargs, blocked
+        As for PyMC's own step methods.
+
+    References
+    ----------
+    Hoffman & Gelman (2014), The no-U-turn sampler, arXiv:1111.4246; Betancourt (2017), A conceptual introduction to
+    Hamiltonian Monte Carlo, arXiv:1701.02434; Blanes, Casas & Sanz-Serna (2014), Numerical integrators for the hybrid
+    Monte Carlo method, doi:10.1137/130932740.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     X = pst.MatrixLangevin("X", F=30 * np.eye(4, 2))
+    ...     idata = pm.sample(draws=50, tune=50, chains=1, progressbar=False, random_seed=1)
+    >>> bool(pst.orthogonality_error(idata, "X").max() < 1e-12)
+    True
+    """
+
+    # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
+    name = "nuts"
+    drift = AUTOMATIC
+    stages = TWO_STAGE
+    settle_length = weigh_flips = True
+
+    @staticmethod
+    def competence(var, has_grad):
+        """Ideal for every continuous variable of a model that has an orthonormal one."""
+        model, external = _model_being_sampled()
+        if model is None or external or not has_grad or var.dtype not in continuous_types:
+            return Competence.INCOMPATIBLE
+        if any(manifold_block(model, value) is not None for value in model.continuous_value_vars):
+            return Competence.IDEAL
+        return Competence.INCOMPATIBLE
+
+
+def _model_being_sampled() -> tuple[pm.Model | None, bool]:
+    """The model for which PyMC chooses steps just now, and whether an external NUTS has been asked for.
+
+    PyMC asks for the competence in a variable without saying of which model. Where the model is not in a context
+    (``pm.sample(model=model)``) only the caller knows it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    model, external = None, False
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "pymc.sampling.mcmc":
+            if frame.f_code.co_name == "assign_step_methods":
+                model = frame.f_locals.get("model")
+            elif frame.f_code.co_name == "sample":
+                external = frame.f_locals.get("nuts_sampler") not in (None, "pymc")
+                break
+        frame = frame.f_back
+    return (model if model is not None else modelcontext(None)), external
+
+
+def _checked_settings(**given) -> Settings:
+    """The settings, or an error that names the wrong one and its value."""
+    whole = {name: given[name] for name in ("n_steps", "max_treedepth") if given[name] is not None}
+    for name, value in whole.items():
+        if value != int(value):
+            raise ValueError(f"{name} must be a whole number, got {value}")
+    settings = Settings(**(given | {name: int(value) for name, value in whole.items()}))
+    rules = [
+        ("step_size", settings.step_size is None or settings.step_size > 0, "must be positive"),
+        (
+            "n_steps",
+            settings.n_steps is None or settings.n_steps >= 1,
+            "must be at least 1; leave it out for no-U-turn trajectories",
+        ),
+        ("path_length", settings.path_length is None or settings.path_length > 0, "must be positive"),
+        (
+            "path_length",
+            settings.path_length is None or settings.n_steps is None,
+            f"cannot be given together with n_steps={settings.n_steps}",
+        ),
+        ("jitter", 0 <= settings.jitter < 1, "must be at least 0 and below 1"),
+        ("target_accept", 0 < settings.target_accept < 1, "must lie between 0 and 1"),
+        ("max_treedepth", 1 <= settings.max_treedepth <= 20, "must be between 1 and 20"),
+        (
+            "adapt_step_size",
+            settings.adapt_step_size or settings.step_size is not None,
+            "needs a step_size to go with it",
+        ),
+    ]
+    for name, holds, message in rules:
+        if not holds:
+            raise ValueError(f"{name} {message}, got {name}={getattr(settings, name)}")
+    return settings
+
+
+if StiefelNUTS not in STEP_METHODS:
+    STEP_METHODS.append(StiefelNUTS)
