@@ -476,6 +476,7 @@ def assert_same(one, other):
     assert np.abs((one.mean(axis=(0, 1)) - other.mean(axis=(0, 1))) / scatter).max() < 4
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("sampler", ["nutpie", "numpyro"])
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:There are not enough devices"

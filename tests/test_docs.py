@@ -93,6 +93,7 @@ def few_draws(monkeypatch):
     monkeypatch.setattr(pm, "sample", short)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_code_of_the_page_runs(path, run_page, few_draws):
     namespace = {}
@@ -105,6 +106,7 @@ def test_code_of_the_page_runs(path, run_page, few_draws):
     plt.close("all")
 
 
+@pytest.mark.integration
 def test_numpyro_code_runs_on_JAX(run_page, few_draws):
     pytest.importorskip("numpyro")
     path = DOCS / "howto" / "other_samplers.md"
