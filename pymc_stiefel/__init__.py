@@ -32,11 +32,14 @@ from pymc_stiefel.plots import (
     plot_sphere,
     plot_subspace,
 )
+from pymc_stiefel.smc import Evidence, ManifoldSMC, compare_ranks, log_marginal_likelihood
 from pymc_stiefel.steps import GeodesicHMC, OrthogonalHMC, OrthogonalSGHMC, PolynomialDecay, StiefelNUTS
 
 __all__ = [
+    "Evidence",
     "GeodesicHMC",
     "LowRank",
+    "ManifoldSMC",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",
@@ -51,12 +54,14 @@ __all__ = [
     "UnitVector",
     "VonMisesFisher",
     "align",
+    "compare_ranks",
     "dispersion",
     "draws",
     "eigen_spd",
     "find_MAP",
     "geometry",
     "invariants",
+    "log_marginal_likelihood",
     "low_rank",
     "low_rank_factors",
     "mean",
