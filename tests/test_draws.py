@@ -128,7 +128,7 @@ def test_gibbs_sweeps_reach_the_same_law(n, s, monkeypatch):
     X = draws.matrix_langevin((U * s) @ V.T, size=2000, rng=np.random.default_rng(8))
     assert orthogonality_error(X).max() < 1e-12
     assert np.abs(z_scores(U.T @ X @ V, np.diag(log_hyp0f1(n, s)[1]))).max() < 4
-    monkeypatch.setattr(draws, "GIBBS_SWEEPS", 0)  # control: the start alone is not the law
+    monkeypatch.setattr("pymc_stiefel.draws._laws.GIBBS_SWEEPS", 0)  # control: the start alone is not the law
     X = draws.matrix_langevin((U * s) @ V.T, size=20_000, rng=np.random.default_rng(8))
     if len(s) > 2:
         assert np.abs(z_scores(U.T @ X @ V, np.diag(log_hyp0f1(n, s)[1]))).max() > 4
