@@ -7,12 +7,14 @@ import warnings
 from typing import Any, ClassVar
 
 import numpy as np
+import pymc as pm
 from pymc.initial_point import make_initial_point_expression
 from pymc.model import modelcontext
 from pymc.smc.kernels import SMC_KERNEL
 
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._ordered_log import to_widths
+from pymc_stiefel.engine.adaptation import MAX_STEP_SIZE
 from pymc_stiefel.engine.blocks import overwrite
 from pymc_stiefel.engine.drifts import AUTOMATIC
 from pymc_stiefel.engine.integrator import TWO_STAGE
@@ -22,6 +24,8 @@ from pymc_stiefel.smc._population import correlation, evaluate, population_metri
 
 PILOTS = 40
 """Trajectories by which a stage finds its step size. Their ends are thrown away."""
+
+LOG_LARGEST = math.log(MAX_STEP_SIZE)
 
 ROUND = 2
 """Moves of every particle between two looks at how far they have come."""
@@ -128,6 +132,11 @@ class ManifoldSMC(SMC_KERNEL):
         self.__dict__.update(state)
         self._make_sampler()
 
+    def initialize_population(self) -> dict[str, np.ndarray]:
+        """Draws from the prior. A graph that runs once per particle is not worth a compilation for each chain."""
+        values = pm.draw(self._prior_expression, draws=self.draws, random_seed=self.rng, mode="FAST_COMPILE")
+        return dict(zip(self._prior_var_names, values, strict=True))
+
     def _initialize_kernel(self) -> None:
         init = self.start or self.initialize_population()
         missing = [name for name in self.var_info if name not in init]
@@ -188,6 +197,7 @@ class ManifoldSMC(SMC_KERNEL):
             chain.averaging.averaged = math.exp(log_eps)
             self._sampler.draws(1, self._states[j], keep_gradient=False)
             log_eps += (self._sampler.stats[ACCEPT] - self.target_accept) * 1.5 / (1.0 + k) ** 0.6
+            log_eps = min(log_eps, LOG_LARGEST)
         self._step_size = chain.averaging.averaged = math.exp(log_eps)
 
     def mutate(self) -> None:
@@ -200,7 +210,7 @@ class ManifoldSMC(SMC_KERNEL):
                 accepted.append(sampler.statistics[:, ACCEPT].mean())
                 self.gradients += int(sampler.statistics[:, GRADIENTS].sum())
             self.moves += ROUND
-            self.correlation = correlation(self._states, states)
+            self.correlation = correlation(self._density.layout, self._states, states)
             if self.correlation < self.correlation_threshold or self.correlation > 0.9 * last:
                 break
             last = self.correlation

@@ -48,10 +48,19 @@ def _spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, x.T @ x if x.shape[1] <= MAX_DENSE else np.sum(x**2, axis=0)[:, None]
 
 
-def correlation(first: np.ndarray, second: np.ndarray) -> float:
-    """Correlation over particles of where they were and where they are: the root mean square over coordinates."""
-    first, second = first - first.mean(axis=0), second - second.mean(axis=0)
+def correlation(layout: Layout, first: np.ndarray, second: np.ndarray) -> float:
+    """Correlation over particles of where they were and where they are: the root mean square over coordinates.
+
+    Entries of matrices count by their squares, so that modes which differ by signs of columns do not look like memory.
+    """
+    first, second = (_features(layout, states) for states in (first, second))
     scale = np.sum(first**2, axis=0) * np.sum(second**2, axis=0)
     moving = scale > 0.0
     squares = np.sum(first * second, axis=0)[moving] ** 2 / scale[moving]
     return float(np.sqrt(squares.mean())) if squares.size else 0.0
+
+
+def _features(layout: Layout, states: np.ndarray) -> np.ndarray:
+    features = states.copy()
+    features[:, : layout.stiefel] **= 2
+    return features - features.mean(axis=0)
