@@ -192,13 +192,14 @@ class ManifoldSMC(SMC_KERNEL):
         chain, layout = self._sampler.chain, self._density.layout
         overwrite(chain.metric, population_metric(layout, self._states, self._gradient, chain.kinds))
         chain.tune, chain.started, chain.frozen = False, True, True
-        log_eps = math.log(self._step_size)
+        log_eps, tried = math.log(self._step_size), []
         for k, j in enumerate(self.rng.integers(self.draws, size=PILOTS)):
             chain.averaging.averaged = math.exp(log_eps)
             self._sampler.draws(1, self._states[j], keep_gradient=False)
-            log_eps += (self._sampler.stats[ACCEPT] - self.target_accept) * 1.5 / (1.0 + k) ** 0.6
-            log_eps = min(log_eps, LOG_LARGEST)
-        self._step_size = chain.averaging.averaged = math.exp(log_eps)
+            gain = 1.5 / (1.0 + k) ** 0.6
+            log_eps = min(log_eps + gain * (self._sampler.stats[ACCEPT] - self.target_accept), LOG_LARGEST)
+            tried.append(log_eps)
+        self._step_size = chain.averaging.averaged = math.exp(np.mean(tried[PILOTS // 2 :]))
 
     def mutate(self) -> None:
         """Move every particle until the population has forgotten where it began the stage."""
