@@ -12,6 +12,7 @@ from pymc_stiefel.smc._population import correlation, evaluate, population_metri
 F = np.array([[6.0, 0], [0, 3], [1, 0], [0, 0], [0, 0.5]])
 OPTIONS = {"chains": 4, "cores": 1, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
 TEMPERED = "ignore:the potentials:UserWarning"
+pytestmark = pytest.mark.filterwarnings("ignore:More chains:UserWarning")  # ArviZ 0.23, of stages taken for draws
 
 
 def langevin_by_potential():

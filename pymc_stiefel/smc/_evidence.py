@@ -68,8 +68,8 @@ def compare_ranks(
 ) -> pd.DataFrame:
     """Posterior probabilities of models, such as factor models of different ranks.
 
-    Each model is sampled by ``pm.sample_smc`` with the kernel :class:`~pymc_stiefel.ManifoldSMC`. The models are taken to
-    be equally probable before the data are seen.
+    Each model is sampled by ``pm.sample_smc`` with the kernel :class:`~pymc_stiefel.ManifoldSMC`. Before the data are
+    seen all models are equally probable.
 
     Parameters
     ----------

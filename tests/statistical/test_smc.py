@@ -9,7 +9,10 @@ from scipy.special import logsumexp
 import pymc_stiefel as pst
 from pymc_stiefel.normalizers import log_hyp0f1
 
-pytestmark = [pytest.mark.statistical, pytest.mark.filterwarnings("ignore:the potentials:UserWarning")]
+pytestmark = [
+    pytest.mark.statistical,
+    pytest.mark.filterwarnings("ignore:the potentials:UserWarning", "ignore:More chains:UserWarning"),
+]
 OPTIONS = {"cores": 1, "progressbar": False, "compute_convergence_checks": False}
 
 
