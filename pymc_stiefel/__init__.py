@@ -29,6 +29,7 @@ from pymc_stiefel.plots import (
     plot_energy,
     plot_invariants,
     plot_loadings,
+    plot_ranks,
     plot_sphere,
     plot_subspace,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "plot_energy",
     "plot_invariants",
     "plot_loadings",
+    "plot_ranks",
     "plot_sphere",
     "plot_subspace",
     "principal_angles",

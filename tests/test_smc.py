@@ -9,7 +9,7 @@ import pymc_stiefel as pst
 from pymc_stiefel.normalizers import log_hyp0f1
 from pymc_stiefel.smc._population import correlation, evaluate, population_metric
 
-F = np.array([[6.0, 0], [0, 3], [1, 0], [0, 0], [0, 0.5]])
+F = np.array([[18.0, 0], [0, 9], [3, 0], [0, 0], [0, 1.5]])
 OPTIONS = {"chains": 4, "cores": 1, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
 TEMPERED = "ignore:the potentials:UserWarning"
 pytestmark = pytest.mark.filterwarnings("ignore:More chains:UserWarning")  # ArviZ 0.23, of stages taken for draws

@@ -14,7 +14,23 @@ from pymc_stiefel.smc._kernel import ManifoldSMC
 
 
 class Evidence(NamedTuple):
-    """Log marginal likelihood with its standard error, and the estimates of the single chains."""
+    """Log marginal likelihood, as :func:`log_marginal_likelihood` returns it.
+
+    Attributes
+    ----------
+    value : float
+    error : float
+        Standard error, from the spread of the chains.
+    chains : ndarray
+        The estimates of the single chains.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_stiefel as pst
+    >>> pst.Evidence(value=-10.0, error=0.1, chains=np.array([-10.1, -9.9])).error
+    0.1
+    """
 
     value: float
     error: float

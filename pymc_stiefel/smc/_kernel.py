@@ -263,8 +263,7 @@ def _check(model, draws, correlation_threshold, max_moves, target_accept) -> Non
         names = [potential.name for potential in model.potentials]
         warnings.warn(
             f"the potentials {names} are tempered together with the likelihood: the log marginal likelihood is that of "
-            "data and potentials under the prior of the free variables. If a potential is meant as a prior, write it as a "
-            "variable.",
+            "data and potentials under the prior of the free variables. A prior should be declared as a variable.",
             UserWarning,
             stacklevel=4,
         )
