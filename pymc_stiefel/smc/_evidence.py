@@ -57,7 +57,7 @@ def log_marginal_likelihood(idata) -> Evidence:
     >>> import pymc_stiefel as pst
     >>> with pm.Model():
     ...     x = pm.Normal("x")
-    ...     pm.Normal("y", x, observed=0.0)
+    ...     y = pm.Normal("y", x, observed=0.0)
     ...     idata = pm.sample_smc(500, kernel=pst.ManifoldSMC, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> found = pst.log_marginal_likelihood(idata)
     >>> abs(found.value - -1.2655) < 0.1  # y has the law N(0, 2)
@@ -111,7 +111,7 @@ def compare_ranks(
     >>> models = {}
     >>> for sigma in (1.0, 10.0):
     ...     with pm.Model() as models[sigma]:
-    ...         pm.Normal("y", pm.Normal("x", 0, sigma), observed=[0.1, -0.2])
+    ...         y = pm.Normal("y", pm.Normal("x", 0, sigma), observed=[0.1, -0.2])
     >>> table = pst.compare_ranks(models, 300, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> table["probability"].idxmax()
     1.0

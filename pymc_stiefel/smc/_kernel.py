@@ -70,7 +70,7 @@ class ManifoldSMC(SMC_KERNEL):
     >>> import pymc_stiefel as pst
     >>> with pm.Model():
     ...     x = pst.UnitVector("x", n=3)
-    ...     pm.Normal("y", x, 1, observed=[3.0, 0.0, 0.0])
+    ...     y = pm.Normal("y", x, 1, observed=[3.0, 0.0, 0.0])
     ...     idata = pm.sample_smc(200, kernel=pst.ManifoldSMC, chains=2, cores=1, random_seed=1, progressbar=False)
     >>> exact = np.log(np.sinh(3) / 3) - 5 - 1.5 * np.log(2 * np.pi)
     >>> bool(abs(pst.log_marginal_likelihood(idata).value - exact) < 0.3)
