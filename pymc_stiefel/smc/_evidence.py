@@ -113,7 +113,7 @@ def compare_ranks(
     ...     with pm.Model() as models[sigma]:
     ...         y = pm.Normal("y", pm.Normal("x", 0, sigma), observed=[0.1, -0.2])
     >>> table = pst.compare_ranks(models, 300, chains=2, cores=1, random_seed=1, progressbar=False)
-    >>> table["probability"].idxmax()
+    >>> float(table["probability"].idxmax())
     1.0
     """
     if not isinstance(models, Mapping) or not models:
