@@ -1,7 +1,7 @@
 """Sequential Monte Carlo against PyMC's own kernels: ``python -m benchmarks.smc``.
 
-Log marginal likelihood of a probabilistic PCA, 100 rows of 12 numbers. A kernel is judged by the variance of its estimates
-over chains times the time of a chain: the time it takes to reach a given error.
+Log marginal likelihood of a probabilistic PCA, 100 rows of 12 numbers. A kernel is judged by the variance of its
+estimates over chains times the time of a chain: the time it takes to reach a given error.
 """
 
 from __future__ import annotations
