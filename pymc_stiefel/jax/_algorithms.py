@@ -202,7 +202,8 @@ def reflect(key: Any, state: Any, density: Callable, which: list[int]) -> Any:
         return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, carry)
 
     for number in which:
-        count = min(max(int(state.position.X[number].size // state.position.X[number].shape[-1] ** 2), 1), MOST_REFLECTIONS)
+        X = state.position.X[number]
+        count = min(X.size // X.shape[-1] ** 2, MOST_REFLECTIONS)
         keys = jax.random.split(jax.random.fold_in(key, number), count)
         state = jax.lax.scan(lambda carry, key, n=number: (propose(carry, key, n), None), state, keys)[0]
     return state

@@ -65,8 +65,8 @@ class JaxDensity:
         if model.discrete_value_vars:
             names = ", ".join(sorted(model.values_to_rvs[value].name for value in model.discrete_value_vars))
             raise ValueError(
-                f"pst.jax.sample needs a log density that is differentiable in every variable, and {names} is discrete. "
-                "Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for it."
+                f"pst.jax.sample needs a log density that is differentiable in every variable, and {names} is "
+                "discrete. Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for it."
             )
         self.model = model
         self.values = list(model.value_vars)

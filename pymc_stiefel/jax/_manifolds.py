@@ -96,7 +96,8 @@ def _turn_column(X: Any, A: Any, B: Any, k: int, t: Any, c: Any) -> tuple[Any, A
     others = np.arange(X.shape[-1]) != k
     before = A[..., k, :]
     after = jnp.where(others, cos * before + 0.5 * sin * jnp.einsum("...n,...np->...p", hat, B), 0.0)
-    B = B + 2 * x[..., :, None] * jnp.where(others, before, 0.0)[..., None, :] - 2 * new[..., :, None] * after[..., None, :]
+    before = jnp.where(others, before, 0.0)
+    B = B + 2 * x[..., :, None] * before[..., None, :] - 2 * new[..., :, None] * after[..., None, :]
     A = A.at[..., k, :].set(after).at[..., :, k].set(-after)
     return X.at[..., k].set(new), A, B.at[..., k].set(new_b)
 

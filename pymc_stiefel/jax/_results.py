@@ -137,9 +137,9 @@ def convergence_warnings(idata: Any, store: Store, model: pm.Model, target_accep
     low = np.flatnonzero(accept < 0.5 * target_accept)
     if len(low):
         _log.warning(
-            "The mean acceptance rate of %d of %d chains is below half of target_accept=%.2f (chain %d: %.2f). All chains "
-            "share a step size, and these are where the density is steeper: raise target_accept or tune longer, and "
-            "compare these chains with the others.",
+            "The mean acceptance rate of %d of %d chains is below half of target_accept=%.2f (chain %d: %.2f). All "
+            "chains share a step size, and these are where the density is steeper: raise target_accept or tune longer, "
+            "and compare these chains with the others.",
             len(low), len(accept), target_accept, low[0], accept[low[0]],
         )  # fmt: skip
     if sum(values.size for values in store.posterior.values()) <= MOST_CHECKED:

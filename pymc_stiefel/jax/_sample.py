@@ -178,18 +178,19 @@ class Sampler:
         """Sample a model; the arguments are those of :func:`sample`."""
         self._check(draws, tune, chains)
         rng = np.random.default_rng(random_seed)
-        density, positions = _starts(model, initvals, self.superchains or chains, rng)
-        positions = jax.tree.map(lambda x: jnp.repeat(x, chains // (self.superchains or chains), axis=0), positions)
+        density, states = _starts(model, initvals, self.superchains or chains, rng)
+        if self.superchains:
+            states = jax.tree.map(lambda x: jnp.repeat(x, chains // self.superchains, axis=0), states)
         if self.chain_method == "sharded":
             mesh = jax.sharding.Mesh(np.array(jax.devices()), ("chains",))
             spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("chains"))
-            positions = jax.device_put(positions, spread)
+            states = jax.device_put(states, spread)
         names, variables = density.variables(var_names)
         run = _Run(self, density, variables, chains)
         key = jax.random.key(int(rng.integers(2**31)))
         start = time.perf_counter()
         with _progress(progressbar, tune + draws, chains) as report:
-            states, tuned, masses = run.tune(positions, jax.random.fold_in(key, 0), tune, report)
+            states, tuned, masses = run.tune(states, jax.random.fold_in(key, 0), tune, report)
             tuning_time = time.perf_counter() - start
             store = run.draw(states, jax.random.fold_in(key, 1), draws, tuned, masses, names, report)
         attributes = {
@@ -228,7 +229,7 @@ class Sampler:
 
 
 def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator) -> tuple[JaxDensity, Any]:
-    """The density, and starting positions at which it is finite."""
+    """The density, and starting states at which it is finite."""
     functions = make_initial_point_fns_per_chain(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs), chains=count
     )
@@ -242,7 +243,7 @@ def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator
         for part in jax.tree.leaves(gradient):
             fine &= np.isfinite(part).reshape(count, -1).all(axis=1)
         if fine.all():
-            return density, positions
+            return density, hmc.HMCState(positions, value, gradient)
         for i in np.flatnonzero(~fine):
             points[i] = functions[i](int(rng.integers(2**30)))
     raise ValueError(
@@ -273,6 +274,13 @@ class _Run:
             new = jax.vmap(lambda key, state: reflect(key, state, self.density, self.density.reflected))(flips, new)
         return new, move
 
+    def _first(self, states):
+        """What tuning starts from, with strong types, so that the program for its chunks is compiled once."""
+        example = jax.tree.map(lambda x: x[0], states.position)
+        masses = adaptation.first_masses(example, self.drift)
+        carry = (states, self.algorithm.first(example.z.dtype), masses, adaptation.no_moments(example))
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, np.dtype(x.dtype)), carry)
+
     def _tuning(self, carry, key, numbers, ends):
         example = jax.tree.map(lambda x: x[0], carry[0].position)
 
@@ -293,11 +301,8 @@ class _Run:
 
         return jax.lax.scan(step, carry, (numbers, ends))
 
-    def tune(self, positions, key, tune, report):
-        states = jax.jit(jax.vmap(lambda position: hmc.init(position, self.density)))(positions)
-        example = jax.tree.map(lambda x: x[0], positions)
-        masses = adaptation.first_masses(example, self.drift)
-        carry = (states, self.algorithm.first(example.z.dtype), masses, adaptation.no_moments(example))
+    def tune(self, states, key, tune, report):
+        carry = jax.jit(self._first)(states)
         last = max([end for end in adaptation.WINDOWS if end <= 0.8 * tune], default=0)
         chunk = -(-tune // PROGRESS_STEPS)
         for first in range(0, tune, max(chunk, 1)):
@@ -305,9 +310,9 @@ class _Run:
             ends = np.array([number + 1 in adaptation.WINDOWS and number + 1 <= last for number in numbers])
             carry, diverging = self._tune_chunk(carry, key, numbers, ends)
             step_size = float(self.algorithm.current(carry[1]).step_size)
-            report(len(numbers), f"tuning, step size {step_size:.3g}, {int(diverging[-1])} divergences in the last draw")
+            report(len(numbers), f"tuning, step size {step_size:.3g}, {int(diverging[-1])} chains diverge")
         states, tuning, masses, _ = carry
-        return states, self.algorithm.final(tuning), masses
+        return states, jax.jit(self.algorithm.final)(tuning), masses
 
     def _drawing(self, states, key, numbers, tuned, masses):
         def step(states, number):

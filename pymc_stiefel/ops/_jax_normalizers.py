@@ -1,8 +1,8 @@
-r"""The normalising constants in JAX: values and derivatives under ``jit``, ``vmap`` and ``grad``, without a host callback.
+"""The normalising constants in JAX: values and derivatives under ``jit``, ``vmap`` and ``grad``, without callbacks.
 
-The methods are those of :mod:`pymc_stiefel.normalizers`, whose modules derive them and whose tables are used here. Loops
-have no arrays of variable length: sums that need a downward recurrence are accumulated on the way down. Derivatives come
-with the values, so that no loop is differentiated.
+The methods are those of :mod:`pymc_stiefel.normalizers`, whose modules derive them and whose tables are used here.
+Loops have no arrays of variable length: sums that need a downward recurrence are accumulated on the way down.
+Derivatives come with the values, so that no loop is differentiated.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _entries(n: Any, y: Any, table: Recurrence) -> Any:
 
 
 def _padded(table: Recurrence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries of degree 1 and more by rows: which entry, where its factor stands in the history, and what is padding."""
+    """Entries of degree 1 and more by rows: which entry, where its factor stands in the history, what is padding."""
     size = int(table.row.max()) + 1
     rows = [[e for e in range(len(table.row)) if table.row[e] == i and table.degree[e] > 0] for i in range(size)]
     width = max(map(len, rows))
@@ -265,7 +265,7 @@ def _exact_limit(n: Any, p: int) -> Any:
 
 
 def hyp0f1_value_and_grad(n: Any, s: Any) -> tuple[Any, Any]:
-    """``log 0F1(n/2; diag(s)^2 / 4)`` of one vector ``s`` and its derivative; NaN unless all of ``s`` is finite and >= 0."""
+    """``log 0F1(n/2; diag(s)^2 / 4)`` of one vector and its derivative; NaN unless all of ``s`` is finite and >= 0."""
     s = jnp.asarray(s)
     n = jnp.asarray(n).astype(s.dtype)
     fine = jnp.all(jnp.isfinite(s) & (s >= 0.0))
@@ -413,8 +413,8 @@ def bingham_value_and_grad(a: Any, p: int) -> tuple[Any, Any]:
         return value + jnp.sum(a), 1.0 - grad
     integral = _log_integral_vector if p == 1 else partial(_log_integral_frame, p=p)
     value, grad = integral(a)
-    # For p >= 2 the Pfaffian cancels where the largest eigenvalues lie more than about 30 apart. The derivative sums to p:
-    # where it does not the digits are lost, and NaN makes a sampler stay away.
+    # For p >= 2 the Pfaffian cancels where the largest eigenvalues lie more than about 30 apart. The derivative sums
+    # to p: where it does not the digits are lost, and NaN makes a sampler stay away.
     kept = jnp.abs(jnp.sum(grad) - p) < 1e-3
     return jnp.where(kept, value - integral(jnp.zeros_like(a))[0], jnp.nan), jnp.where(kept, grad, jnp.nan)
 

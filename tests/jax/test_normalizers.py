@@ -30,9 +30,9 @@ def test_fixture():
         by_columns.setdefault(len(case["d"]), []).append(case)
     for cases in by_columns.values():
         n, s = np.array([case["n"] for case in cases]), np.array([case["d"] for case in cases])
-        value, grad = jax.jit(jax.vmap(native.hyp0f1_value_and_grad))(n, s)
+        value, grad = jax.jit(jax.vmap(native.hyp0f1_value_and_grad))(n, np.abs(s))
         np.testing.assert_allclose(value, [case["log_mhg"] for case in cases], rtol=1e-8)
-        np.testing.assert_allclose(grad, [case["EX_diag"] for case in cases], rtol=1e-8)
+        np.testing.assert_allclose(np.sign(s) * grad, [case["EX_diag"] for case in cases], rtol=1e-8)
 
 
 def concentrations(p, largest):
@@ -55,7 +55,7 @@ def test_value_and_derivative_of_log_hyp0f1(p):
 
 def test_jax_differentiates_the_value_by_the_derivative_that_comes_with_it():
     F = np.random.default_rng(0).normal(size=(3, 5, 2)) * 3
-    value, grad = jax.vmap(jax.value_and_grad(native.log_hyp0f1_matrix))(F)
+    grad = jax.vmap(jax.grad(native.log_hyp0f1_matrix))(F)
     step = 1e-5 * np.random.default_rng(1).normal(size=F.shape)
     ahead, behind = (jax.vmap(native.log_hyp0f1_matrix)(F + sign * step) for sign in (1, -1))
     np.testing.assert_allclose((ahead - behind) / 2, (grad * step).sum((-2, -1)), rtol=1e-6)
@@ -100,18 +100,16 @@ def test_single_precision(p):
 
 def test_the_graphs_of_the_laws_have_no_host_callback():
     import pymc as pm
-    from pytensor.link.jax.dispatch import jax_funcify
 
     import pymc_stiefel as pst
     from pymc_stiefel.jax._density import jax_function
 
-    assert jax_funcify
     with pm.Model() as model:
         kappa = pm.HalfNormal("kappa", 3)
         X = pst.MatrixLangevin("X", M=np.eye(5, 2), kappa=kappa)
         pst.MatrixLangevin("F", F=X * kappa)
         pst.VonMisesFisher("v", mu=np.array([1.0, 0, 0]), kappa=kappa)
-        pst.MatrixBingham("B", A=kappa * np.diag([1.0, 2, 3]), n=3, p=1)
+        pst.MatrixBingham("B", A=kappa * np.diag([1.0, 2, 3]), p=1)
     function = jax_function(model.value_vars, [model.logp()])
     point = model.initial_point()
     values = [point[v.name] for v in model.value_vars]
