@@ -1,6 +1,7 @@
 """JAX: models sampled by BlackJAX on its devices, and orthonormal weights of networks by optax.
 
-Needs ``pip install "pymc-stiefel[jax]"``. ``import pymc_stiefel`` does not import JAX; the first use of this module does.
+Needs ``pip install "pymc-stiefel[jax]"``. ``import pymc_stiefel`` does not import JAX; the first use of this module
+does.
 """
 
 from pymc_stiefel.jax._ensemble import Ensemble, ensemble

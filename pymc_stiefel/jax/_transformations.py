@@ -77,8 +77,8 @@ def _transformation(init_leaf, step_leaf, step_size, friction, temperature, nois
 def _matrix_momentum(path, X):
     if X.ndim < 2 or X.shape[-2] < X.shape[-1]:
         raise ValueError(
-            f"params{jax.tree_util.keystr(path)} has shape {X.shape}: an orthonormal matrix needs at least as many rows "
-            "as columns. Wrap the transformation in pst.jax.for_kernels, or leave this leaf to pst.jax.sghmc by "
+            f"params{jax.tree_util.keystr(path)} has shape {X.shape}: an orthonormal matrix needs at least as many "
+            "rows as columns. Wrap the transformation in pst.jax.for_kernels, or leave this leaf to pst.jax.sghmc by "
             "optax.partition"
         )
     return jnp.zeros(X.shape[:-2] + (X.shape[-1],) * 2, X.dtype), jnp.zeros_like(X)
@@ -135,8 +135,8 @@ def osghmc(
     Returns
     -------
     optax.GradientTransformationExtraArgs
-        For leaves of shape (..., n, p) with n >= p and orthonormal columns; see :func:`for_kernels` for other shapes and
-        ``optax.partition`` for networks that have ordinary parameters too.
+        For leaves of shape (..., n, p) with n >= p and orthonormal columns; see :func:`for_kernels` for other shapes
+        and ``optax.partition`` for networks that have ordinary parameters too.
 
     References
     ----------
