@@ -37,7 +37,7 @@ def jax_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Cal
     bounds makes the log density minus infinity.
     """
     shared = [variable for variable in graph_inputs(outputs) if isinstance(variable, SharedVariable)]
-    graph = clone_replace(list(outputs), {variable: pt.constant(variable.get_value()) for variable in shared})
+    graph = clone_replace(list(outputs), [(variable, pt.constant(variable.get_value())) for variable in shared])
     fgraph = FunctionGraph(inputs=list(inputs), outputs=graph, clone=True)
     _CHECKS.rewrite(fgraph)
     get_mode("JAX").optimizer.rewrite(fgraph)
