@@ -1,5 +1,8 @@
 """Orthogonal matrices as PyMC variables, sampled on the Stiefel manifold."""
 
+import importlib
+from typing import Any
+
 from pymc_stiefel import draws, geometry, normalizers
 from pymc_stiefel.analysis import align, dispersion, invariants, mean, orthogonality_error, principal_angles, summary
 from pymc_stiefel.builders import (
@@ -86,3 +89,16 @@ __all__ = [
 ]
 
 __version__ = "0.2.0.dev0"
+
+
+def __getattr__(name: str) -> Any:
+    """``pymc_stiefel.jax`` is loaded when it is first used: importing JAX takes a second, and not everybody has it."""
+    if name != "jax":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return importlib.import_module("pymc_stiefel.jax")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("jax", "jaxlib", "blackjax", "optax"):
+            raise
+        message = f"pymc_stiefel.jax needs {error.name}: pip install 'pymc-stiefel[jax]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
