@@ -12,6 +12,7 @@ from pymc_stiefel.builders import (
     orthogonal_dense,
 )
 from pymc_stiefel.distributions import (
+    LowRankMvNormal,
     MatrixAngularCentralGaussian,
     MatrixBingham,
     MatrixBinghamLangevin,
@@ -37,6 +38,7 @@ from pymc_stiefel.steps import GeodesicHMC, OrthogonalHMC, OrthogonalSGHMC, Poly
 __all__ = [
     "GeodesicHMC",
     "LowRank",
+    "LowRankMvNormal",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",
