@@ -1,10 +1,22 @@
 """Orthogonal matrices as PyMC variables, sampled on the Stiefel manifold."""
 
 from pymc_stiefel import draws, geometry, normalizers
-from pymc_stiefel.analysis import align, dispersion, invariants, mean, orthogonality_error, principal_angles, summary
+from pymc_stiefel.analysis import (
+    align,
+    condition,
+    dispersion,
+    factor_scores,
+    impute,
+    invariants,
+    mean,
+    orthogonality_error,
+    principal_angles,
+    summary,
+)
 from pymc_stiefel.builders import (
     LowRank,
     eigen_spd,
+    factor_model,
     low_rank,
     low_rank_factors,
     orthogonal_columns,
@@ -53,11 +65,15 @@ __all__ = [
     "UnitVector",
     "VonMisesFisher",
     "align",
+    "condition",
     "dispersion",
     "draws",
     "eigen_spd",
+    "factor_model",
+    "factor_scores",
     "find_MAP",
     "geometry",
+    "impute",
     "invariants",
     "low_rank",
     "low_rank_factors",

@@ -9,6 +9,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.distributions.continuous import Normal
 from pymc.distributions.distribution import Continuous, SymbolicRandomVariable
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pymc.logprob.abstract import _logprob
@@ -41,8 +42,8 @@ class LowRankMvNormalRV(SymbolicRandomVariable):
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
         batch = implicit_size_from_params(*params, ndims_params=cls.ndims_params) if rv_size_is_none(size) else size
         n, p = W.shape[-2], W.shape[-1]
-        node = pt.random.normal(size=[*(batch[i] for i in range(batch.type.shape[0])), n + p], rng=rng).owner
-        next_rng, normals = node.outputs
+        normals = Normal.dist(size=[*(batch[i] for i in range(batch.type.shape[0])), n + p], rng=rng)
+        next_rng = normals.owner.outputs[0]
         scale = pt.sqrt(d if cls.ndims_params[-1] else d[..., None])
         draws = mu + density.times(normals[..., n:], density.transposed(W)) + scale * normals[..., :n]
         return cls(inputs=[rng, size, *params], outputs=[next_rng, draws])(rng, size, *params)
