@@ -42,6 +42,7 @@ from pymc_stiefel.plots import (
     plot_energy,
     plot_invariants,
     plot_loadings,
+    plot_scores,
     plot_sphere,
     plot_subspace,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "plot_energy",
     "plot_invariants",
     "plot_loadings",
+    "plot_scores",
     "plot_sphere",
     "plot_subspace",
     "principal_angles",

@@ -16,7 +16,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_stiefel.analysis._inputs import SAMPLE_DIMS, dataset_of
-from pymc_stiefel.distributions._low_rank_density import Patterns
+from pymc_stiefel.distributions._low_rank_data import Patterns
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormalRV, OrthogonalFactorRV
 
 __all__ = ["condition", "factor_scores", "impute"]
@@ -64,11 +64,13 @@ def factor_scores(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
-    >>> with pst.factor_model(np.random.default_rng(1).normal(size=(20, 4)), rank=2) as model:
-    ...     prior = pm.sample_prior_predictive(10, random_seed=1)
-    >>> pst.factor_scores(prior, model=model, group="prior", random_seed=1).shape
-    (1, 10, 20, 2)
+    >>> import numpy as np, pymc as pm, pymc_stiefel as pst, xarray as xr
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", shape=3)
+    ...     y = pst.LowRankMvNormal("y", mu, cov_factor=np.ones((3, 1)), cov_diag=0.1, observed=np.eye(3))
+    >>> draws = xr.Dataset({"mu": (("chain", "draw", "feature"), np.zeros((1, 10, 3)))})
+    >>> pst.factor_scores(draws, model=model, kind="mean").values[0, 0, 0].round(3)
+    array([0.323])
     """
     law = _law(model, var)
     draws = _Parameters.of(law, dataset_of(data, group))
@@ -103,14 +105,15 @@ def impute(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
-    >>> table = np.random.default_rng(1).normal(size=(20, 4))
-    >>> table[3, 1] = np.nan
-    >>> with pst.factor_model(table, rank=2) as model:
-    ...     prior = pm.sample_prior_predictive(10, random_seed=1)
-    >>> filled = pst.impute(prior, model=model, group="prior", random_seed=1)
-    >>> filled.shape, filled.row.item(), filled.feature.item()
-    ((1, 10, 1), 3, 1)
+    >>> import numpy as np, pymc as pm, pymc_stiefel as pst, xarray as xr
+    >>> table = np.array([[1.0, 1.0, np.nan], [0.0, 0.0, 0.0]])
+    >>> with pm.Model(coords={"row": ["a", "b"], "feature": ["x", "y", "z"]}) as model:
+    ...     mu = pm.Normal("mu", dims="feature")
+    ...     y = pst.LowRankMvNormal("y", mu, np.ones((3, 1)), 0.1, observed=table, dims=("row", "feature"))
+    >>> draws = xr.Dataset({"mu": (("chain", "draw", "feature"), np.zeros((1, 10, 3)))})
+    >>> filled = pst.impute(draws, model=model, kind="mean")
+    >>> filled.row.item(), filled.feature.item(), filled.values[0, 0].round(3)
+    ('a', 'z', array([0.952]))
     """
     law = _law(model, var)
     i, j = np.nonzero(np.isnan(law.table))
@@ -153,12 +156,13 @@ def condition(
 
     Examples
     --------
-    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
-    >>> with pst.factor_model(np.random.default_rng(1).normal(size=(20, 4)), rank=2) as model:
-    ...     prior = pm.sample_prior_predictive(10, random_seed=1)
-    >>> known = [[0.5, 1.0, np.nan, np.nan]]
-    >>> pst.condition(prior, known, model=model, group="prior", random_seed=1).shape
-    (1, 10, 1, 2)
+    >>> import numpy as np, pymc as pm, pymc_stiefel as pst, xarray as xr
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", shape=3)
+    ...     y = pst.LowRankMvNormal("y", mu, cov_factor=np.ones((3, 1)), cov_diag=0.1, observed=np.eye(3))
+    >>> draws = xr.Dataset({"mu": (("chain", "draw", "feature"), np.zeros((1, 10, 3)))})
+    >>> pst.condition(draws, [[1.0, 1.0, np.nan]], model=model, kind="mean").values[0, 0].round(3)
+    array([[0.952]])
     """
     law = _law(model, var)
     table, rows = _new_rows(law, given)

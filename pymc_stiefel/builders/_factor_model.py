@@ -11,8 +11,7 @@ from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel._arguments import integer
-from pymc_stiefel.builders._factors import column_lengths
-from pymc_stiefel.builders._spectra import check_positive
+from pymc_stiefel.builders._spectra import check_positive, column_lengths
 from pymc_stiefel.distributions._laws import StiefelUniform
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
 

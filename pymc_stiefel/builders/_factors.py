@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel.builders._spectra import check_positive, ordered_iid, wishart_spectrum
+from pymc_stiefel.builders._spectra import column_lengths, ordered_iid, wishart_spectrum
 from pymc_stiefel.distributions._laws import SpecialOrthogonal, StiefelUniform
 
 __all__ = [
@@ -296,25 +295,6 @@ def orthogonal_columns(
     Q = StiefelUniform(f"{name}_Q", n=n, p=p, dims=(*batch, row, column))
     d = column_lengths(f"{name}_d", n, p, scales, prior, sigma, ordered, (*batch, column))
     return pm.Deterministic(name, _scaled(Q, d), dims=(*batch, row, column))
-
-
-def column_lengths(
-    name: str, n: int, p: int, scales: Any, prior: str | None, sigma: Any, ordered: bool, dims: tuple[str, ...]
-) -> TensorVariable:
-    """Lengths of orthogonal columns by one of the laws of :func:`orthogonal_columns`."""
-    if (scales is None) == (prior is None) or prior not in (None, "normal"):
-        raise ValueError(
-            f"{name!r} needs scales=, a distribution such as pm.HalfNormal.dist(1), or prior='normal'; got scales = "
-            f"{scales!r}, prior = {prior!r}"
-        )
-    if prior is not None:
-        return wishart_spectrum(name, p, n, scale=sigma, kind="gaussian", dims=dims)
-    if ordered:
-        return ordered_iid(name, p, scales, dims=dims)
-    check_positive(scales)
-    model = pm.modelcontext(None)
-    sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in dims))
-    return model.register_rv(sized, name, dims=dims)
 
 
 def orthogonal_dense(

@@ -12,14 +12,11 @@ identity), so value and gradient share one product with the data. A rewrite puts
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pytensor.compile.mode import optdb
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedType
@@ -28,117 +25,14 @@ from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.basic import register_canonicalize
+from pytensor.tensor.variable import TensorConstant
 
+from pymc_stiefel.distributions._low_rank_data import Complete, Patterns, Scattered, make_parts
 from pymc_stiefel.ops._polar import Differentiable
 
-__all__ = ["Patterns", "orthogonal_rows", "rows", "times", "transposed"]
+__all__ = ["orthogonal_rows", "rows", "times", "transposed"]
 
 LOG_2PI = float(np.log(2 * np.pi))
-MAX_GROUPS = 4
-"""Patterns of missing entries with cross products of their own; each adds operations to the graph."""
-
-_number = itertools.count()
-
-
-# ---------------------------------------------------------------- data
-
-
-class Patterns:
-    """Rows of a table by the pattern of what is observed.
-
-    Parameters
-    ----------
-    table : array (rows, n)
-        NaN for missing entries.
-
-    Attributes
-    ----------
-    observed : array (patterns, n) of bool
-    of_row : array (rows,) of int
-    """
-
-    def __init__(self, table: NDArray) -> None:
-        seen = ~np.isnan(table)
-        if seen.all():  # the usual case; np.unique would sort a million rows
-            self.observed, self.of_row = np.ones((1, table.shape[1]), bool), np.zeros(len(table), np.int64)
-        else:
-            packed, self.of_row = np.unique(np.packbits(seen, axis=1), axis=0, return_inverse=True)
-            self.of_row = self.of_row.reshape(-1).astype(np.int64)
-            self.observed = np.unpackbits(packed, axis=1, count=table.shape[1]).astype(bool)
-
-    @property
-    def complete(self) -> bool:
-        """Nothing is missing."""
-        return bool(self.observed.all())
-
-
-@dataclass(frozen=True)
-class _Complete:
-    """Statistics of ``rows`` rows with the same observed ``columns`` (None: all of them).
-
-    ``arrays`` are the mean, the squares about it by column, and the centred rows or, if ``crossed``, their products.
-    """
-
-    columns: NDArray | None
-    rows: Any
-    crossed: bool
-    arrays: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class _Scattered:
-    """Rows of many patterns.
-
-    ``arrays`` are a centre, the entries about it (rows, n) with zeros where they are missing, what is observed
-    (patterns, n), the pattern of each row, and by column the number of entries, their sums and squares.
-    """
-
-    rows: NDArray  # of each pattern
-    order: NDArray | None  # row of each pattern, if there is only one
-    arrays: tuple[Any, ...]
-
-
-def _shared(array: Any) -> Any:
-    """Data by address: constants would be compiled into the density."""
-    array = np.ascontiguousarray(array, dtype=pytensor.config.floatX if array.dtype != np.int64 else None)
-    return pytensor.shared(array, f"low_rank_data_{next(_number)}", borrow=True, shape=array.shape)
-
-
-def _complete(table: NDArray, columns: NDArray | None) -> _Complete:
-    mean = table.mean(axis=0)
-    centred = table - mean
-    crossed = table.shape[1] <= 2 * len(table)  # one product with n x n numbers, or two with rows x n
-    data = centred.T @ centred if crossed else centred
-    squares = np.einsum("ij,ij->j", centred, centred)
-    return _Complete(columns, float(len(table)), crossed, (_shared(mean), _shared(squares), _shared(data)))
-
-
-def _scattered(table: NDArray) -> _Scattered:
-    patterns, seen = Patterns(table), ~np.isnan(table)
-    counts = seen.sum(axis=0)
-    centre = np.where(seen, table, 0.0).sum(axis=0) / np.maximum(counts, 1)
-    entries = np.where(seen, table - centre, 0.0)
-    squares = np.einsum("ij,ij->j", entries, entries)
-    arrays = centre, entries, patterns.observed, patterns.of_row, 1.0 * counts, entries.sum(axis=0), squares
-    rows = np.bincount(patterns.of_row)
-    order = np.argsort(patterns.of_row) if (rows == 1).all() else None
-    return _Scattered(rows, order, tuple(map(_shared, arrays)))
-
-
-def _parts(table: NDArray) -> list[_Complete | _Scattered]:
-    """The table in parts, each with the statistics that its sum needs; rows without an observed entry count nothing."""
-    patterns = Patterns(table)
-    if patterns.complete:
-        return [_complete(table, None)]
-    number, width = np.bincount(patterns.of_row), patterns.observed.sum(axis=1)
-    many = [k for k in np.argsort(-number)[:MAX_GROUPS] if 0 < width[k] <= 2 * number[k]]
-    parts: list[_Complete | _Scattered] = []
-    for k in many:
-        columns = np.flatnonzero(patterns.observed[k])
-        every = len(columns) == table.shape[1]
-        parts.append(_complete(table[patterns.of_row == k][:, columns], None if every else columns))
-    rest = ~np.isin(patterns.of_row, many) & (width[patterns.of_row] > 0)
-    return [*parts, _scattered(table[rest])] if rest.any() else parts
 
 
 # ---------------------------------------------------------------- graphs
@@ -199,7 +93,8 @@ def rows(value, mu, W, d):
     d = _positive(d if one_d is None else one_d)
     W = W if one_W is None else one_W
     V = W / d[..., None]
-    missing = np.isnan(value.data) if isinstance(value, Constant) else np.zeros(())
+    missing = np.isnan(value.data) if isinstance(value, Constant) else np.zeros((), bool)
+    seen: Any = 1.0
     if missing.any():
         seen = pt.constant((~missing).astype(W.dtype))
         residual = seen * (pt.constant(np.where(missing, 0.0, value.data)) - mu)
@@ -212,7 +107,7 @@ def rows(value, mu, W, d):
             inverse, log_det = _inverse(_eye(W) + transposed(W) @ (seen[..., None] * V))
         log_d, count = (seen * pt.log(d)).sum(axis=-1), (~missing).sum(axis=-1)
     else:
-        seen, residual = 1.0, value - mu
+        residual = value - mu
         inverse, log_det = _inverse(_eye(W) + transposed(W) @ V)
         log_d, count = pt.log(d).sum(axis=-1), d.shape[-1]
     z = times(times(residual, V), inverse)
@@ -240,7 +135,7 @@ def orthogonal_rows(value, mu, W, d):
 # ---------------------------------------------------------------- sums over rows: value and gradient
 
 
-def _sum_complete(mu, W, d, part: _Complete):
+def _sum_complete(mu, W, d, part: Complete):
     """Rows with the same observed entries."""
     mean, squares, _ = part.arrays
     N, m, V = part.rows, mean - mu, W / d[:, None]
@@ -256,13 +151,13 @@ def _sum_complete(mu, W, d, part: _Complete):
     return value, _gradient(W, d, N, N * m - N * (W @ (inverse @ u)), squares, with_scores, fitted)
 
 
-def _product(part: _Complete, V):
+def _product(part: Complete, V):
     """Cross products about the mean, times ``V``."""
     data = part.arrays[-1]
     return data @ V if part.crossed else data.T @ (data @ V)
 
 
-def _sum_scattered(mu, W, d, part: _Scattered):
+def _sum_scattered(mu, W, d, part: Scattered):
     """Rows of many patterns: one product for all their precisions, one for all their scores."""
     centre, entries, observed, of_row, counts, sums, squares = part.arrays
     m, V, n_patterns, p = mu - centre, W / d[:, None], len(part.rows), W.shape[1]
@@ -295,7 +190,7 @@ def _gradient(W, d, counts, residuals, squares, with_scores, fitted):
     return residuals / d, (with_scores - fitted) / d[:, None], 0.5 * (left / d - counts) / d
 
 
-def _sum_orthogonal(mu, W, d, part: _Complete):
+def _sum_orthogonal(mu, W, d, part: Complete):
     """A factor with orthogonal columns, and scalar ``d``: no factorisation at all."""
     mean, squares, _ = part.arrays
     N, m, n, p = part.rows, mean - mu, W.shape[0], W.shape[1]
@@ -318,8 +213,8 @@ class _Identity(Differentiable):
 
     __props__: tuple[str, ...] | None = ()
 
-    def make_node(self, x, *others):
-        return Apply(self, [x, *others], [x.type()])
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [inputs[0].type()])
 
     def infer_shape(self, *args):
         return [args[-1][0]]
@@ -346,9 +241,9 @@ class Rows(_Identity):
 def _marked(density, value, *params):
     """Log densities of rows in the form that ``sum_of_rows`` knows."""
     parts: list[Any] = []
-    if isinstance(value, Constant) and value.ndim > 1:
+    if isinstance(value, TensorConstant) and value.ndim > 1:
         if not hasattr(value.tag, "low_rank_parts"):
-            value.tag.low_rank_parts = _parts(value.data.reshape(-1, value.data.shape[-1]))
+            value.tag.low_rank_parts = make_parts(value.data.reshape(-1, value.data.shape[-1]))
         parts = value.tag.low_rank_parts
     # the arrays are inputs from the start, because a rewrite cannot add any
     return Rows(parts)(density, value, *params, *(array for part in parts for array in part.arrays))
@@ -392,14 +287,14 @@ def _bound(parts, arrays, value) -> list[Any]:
     mean = table.mean(axis=0)
     centred = table - mean
     count = table.shape[0].astype(table.dtype)
-    return [_Complete(None, count, False, (mean, (centred**2).sum(axis=0), centred))]
+    return [Complete(None, count, False, (mean, (centred**2).sum(axis=0), centred))]
 
 
 def _with_gradient(params, part):
     columns = getattr(part, "columns", None)
     params = params if columns is None else tuple(param[columns] for param in params)
-    scattered = isinstance(part, _Scattered)
-    formula = _sum_scattered if scattered else _sum_orthogonal if params[-1].ndim == 0 else _sum_complete
+    scattered = isinstance(part, Scattered)
+    formula: Any = _sum_scattered if scattered else _sum_orthogonal if params[-1].ndim == 0 else _sum_complete
     value, gradient = formula(*params, part)
     return WithGradient()(value, *params, *gradient)
 
