@@ -4,10 +4,22 @@ import importlib
 from typing import Any
 
 from pymc_stiefel import draws, geometry, normalizers
-from pymc_stiefel.analysis import align, dispersion, invariants, mean, orthogonality_error, principal_angles, summary
+from pymc_stiefel.analysis import (
+    align,
+    condition,
+    dispersion,
+    factor_scores,
+    impute,
+    invariants,
+    mean,
+    orthogonality_error,
+    principal_angles,
+    summary,
+)
 from pymc_stiefel.builders import (
     LowRank,
     eigen_spd,
+    factor_model,
     low_rank,
     low_rank_factors,
     orthogonal_columns,
@@ -15,6 +27,7 @@ from pymc_stiefel.builders import (
     orthogonal_dense,
 )
 from pymc_stiefel.distributions import (
+    LowRankMvNormal,
     MatrixAngularCentralGaussian,
     MatrixBingham,
     MatrixBinghamLangevin,
@@ -33,6 +46,7 @@ from pymc_stiefel.plots import (
     plot_invariants,
     plot_loadings,
     plot_ranks,
+    plot_scores,
     plot_sphere,
     plot_subspace,
 )
@@ -43,6 +57,7 @@ __all__ = [
     "Evidence",
     "GeodesicHMC",
     "LowRank",
+    "LowRankMvNormal",
     "ManifoldSMC",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
@@ -59,11 +74,15 @@ __all__ = [
     "VonMisesFisher",
     "align",
     "compare_ranks",
+    "condition",
     "dispersion",
     "draws",
     "eigen_spd",
+    "factor_model",
+    "factor_scores",
     "find_MAP",
     "geometry",
+    "impute",
     "invariants",
     "log_marginal_likelihood",
     "low_rank",
@@ -81,6 +100,7 @@ __all__ = [
     "plot_invariants",
     "plot_loadings",
     "plot_ranks",
+    "plot_scores",
     "plot_sphere",
     "plot_subspace",
     "principal_angles",

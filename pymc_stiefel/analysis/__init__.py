@@ -2,6 +2,18 @@
 
 from pymc_stiefel.analysis._alignment import align
 from pymc_stiefel.analysis._averages import dispersion, mean, orthogonality_error, principal_angles
+from pymc_stiefel.analysis._factor_scores import condition, factor_scores, impute
 from pymc_stiefel.analysis._summaries import invariants, summary
 
-__all__ = ["align", "dispersion", "invariants", "mean", "orthogonality_error", "principal_angles", "summary"]
+__all__ = [
+    "align",
+    "condition",
+    "dispersion",
+    "factor_scores",
+    "impute",
+    "invariants",
+    "mean",
+    "orthogonality_error",
+    "principal_angles",
+    "summary",
+]

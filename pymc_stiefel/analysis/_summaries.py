@@ -58,7 +58,7 @@ def invariants(
     >>> pst.invariants(np.tile(np.eye(3, 1), (2, 10, 1, 1)), kind="angles").quantity.values
     array(['angle[0]'], dtype=object)
     """
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    draws = matrix_draws(data, var, group=group, vectors=vectors, orthonormal=method != "varimax")
     n, p = draws.shape[-2:]
     kind = kind or ("projector" if n > p else "aligned")
     if kind not in KINDS:
@@ -101,7 +101,8 @@ def summary(
 
         Default: ``"projector"``, or ``"aligned"`` for square matrices, whose projector is the identity.
     method : str
-        The ``method`` of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
+        The ``method`` of :func:`~pymc_stiefel.align`, for ``kind="aligned"``; with ``"varimax"`` columns may have any
+        length, so that this is the table of loadings with their intervals.
 
     Returns
     -------
@@ -120,7 +121,7 @@ def summary(
     np.True_
     """
     kinds = [kind] if kind is None or isinstance(kind, str) else list(kind)
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    draws = matrix_draws(data, var, group=group, vectors=vectors, orthonormal=method != "varimax")
     if draws.sizes["draw"] < 4:
         raise ValueError(f"need at least 4 draws in each chain for R-hat and ESS, got {draws.sizes['draw']}")
     return pd.concat([table(invariants(draws, kind=one, method=method)) for one in kinds])

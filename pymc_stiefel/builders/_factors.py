@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel.builders._spectra import check_positive, ordered_iid, wishart_spectrum
+from pymc_stiefel.builders._spectra import column_lengths, ordered_iid, wishart_spectrum
 from pymc_stiefel.distributions._laws import SpecialOrthogonal, StiefelUniform
 
 __all__ = [
@@ -246,7 +245,9 @@ def orthogonal_columns(
     n: int,
     p: int,
     *,
-    scales: TensorVariable,
+    scales: TensorVariable | None = None,
+    prior: str | None = None,
+    sigma: Any = 1.0,
     ordered: bool = False,
     size: int | Sequence[int] | None = None,
     dims: Sequence[str] | None = None,
@@ -261,11 +262,17 @@ def orthogonal_columns(
         Name of ``X``; the parts are ``{name}_Q`` and ``{name}_d``.
     n, p : int
         Rows and columns, ``n >= p``.
-    scales : distribution
+    scales : distribution, optional
         Law of the lengths: a positive scalar such as ``pm.HalfNormal.dist(1)``, or of a shape that broadcasts against
         ``(*size, p)`` (``(*size, 1)`` if ``ordered``).
+    prior : "normal", optional
+        Instead of ``scales``: the law that gives :math:`XX'` the law of :math:`ZZ'` with independent
+        :math:`N(0, \sigma^2)` entries of ``Z``. The lengths are the singular values of ``Z``, in descending order. A
+        model that depends on :math:`XX'` only, as factor models do, is the same as with ``Z``, without its rotations.
+    sigma : float or variable
+        :math:`\sigma` of ``prior="normal"``; it may have the shape of the batch.
     ordered : bool
-        Whether the lengths come in descending order.
+        Whether the lengths come in descending order; those of ``prior="normal"`` always do.
     size : int or sequence of int, optional
         Shape of a batch of independent matrices.
     dims : sequence of str, optional
@@ -286,13 +293,7 @@ def orthogonal_columns(
     """
     batch, (row, column) = _dims(name, dims, (n, p), ("row", "column"), size)
     Q = StiefelUniform(f"{name}_Q", n=n, p=p, dims=(*batch, row, column))
-    if ordered:
-        d = ordered_iid(f"{name}_d", p, scales, dims=(*batch, column))
-    else:
-        check_positive(scales)
-        model = pm.modelcontext(None)
-        sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in (*batch, column)))
-        d = model.register_rv(sized, f"{name}_d", dims=(*batch, column))
+    d = column_lengths(f"{name}_d", n, p, scales, prior, sigma, ordered, (*batch, column))
     return pm.Deterministic(name, _scaled(Q, d), dims=(*batch, row, column))
 
 

@@ -19,7 +19,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["Descending", "check_positive", "ordered_iid", "wishart_spectrum"]
+__all__ = ["Descending", "check_positive", "column_lengths", "ordered_iid", "wishart_spectrum"]
 
 POWERS = {"wishart": 1.0, "inverse_wishart": -1.0, "gaussian": 0.5}
 
@@ -151,6 +151,25 @@ def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None)
         default_transform=Descending(rank),
         dims=dims,
     )
+
+
+def column_lengths(
+    name: str, n: int, p: int, scales: Any, prior: str | None, sigma: Any, ordered: bool, dims: tuple[str, ...]
+) -> TensorVariable:
+    """Lengths of orthogonal columns by one of the laws of :func:`orthogonal_columns`."""
+    if (scales is None) == (prior is None) or prior not in (None, "normal"):
+        raise ValueError(
+            f"{name!r} needs scales=, a distribution such as pm.HalfNormal.dist(1), or prior='normal'; got scales = "
+            f"{scales!r}, prior = {prior!r}"
+        )
+    if prior is not None:
+        return wishart_spectrum(name, p, n, scale=sigma, kind="gaussian", dims=dims)
+    if ordered:
+        return ordered_iid(name, p, scales, dims=dims)
+    check_positive(scales)
+    model = pm.modelcontext(None)
+    sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in dims))
+    return model.register_rv(sized, name, dims=dims)
 
 
 def check_positive(base: Any) -> Any:

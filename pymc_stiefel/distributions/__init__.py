@@ -21,8 +21,10 @@ from pymc_stiefel.distributions._laws import (
     UnitVector,
     VonMisesFisher,
 )
+from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
 
 __all__ = [
+    "LowRankMvNormal",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",
