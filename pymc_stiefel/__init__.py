@@ -11,6 +11,7 @@ from pymc_stiefel.builders import (
     orthogonal_conv,
     orthogonal_dense,
 )
+from pymc_stiefel.cluster import sample_chains
 from pymc_stiefel.distributions import (
     MatrixAngularCentralGaussian,
     MatrixBingham,
@@ -74,6 +75,7 @@ __all__ = [
     "plot_sphere",
     "plot_subspace",
     "principal_angles",
+    "sample_chains",
     "summary",
     "transforms",
 ]
