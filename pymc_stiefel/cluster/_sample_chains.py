@@ -163,7 +163,9 @@ def sample_chains(
     _report(rounds, chains)
     order = sorted(rounds.finished)
     groups = joined([rounds.groups.pop(i) for i in order]) if place is None else place.read(order)
-    groups["posterior"].attrs["sampling_time"] = time.time() - begin
+    for dataset in groups.values():
+        if "tuning_steps" in dataset.attrs:
+            dataset.attrs["sampling_time"] = time.time() - begin
     result = as_result(groups)
     if compute_convergence_checks and place is None and not quiet:
         log_warnings(run_convergence_checks(result, model))
@@ -232,8 +234,7 @@ def _check_store(
     }
     now = identity(settings, template)
     if stored is None:
-        lengths = {group: tune if group.startswith("warmup") else job.draws for group in template}
-        place.create(template, len(parts), lengths, now, data)
+        place.create(template, now, data)
     elif found := differences(stored, now):
         raise ValueError(
             f"store={place.url!r} has the draws of another run: {'; '.join(found)}. Give another store, or repeat the "

@@ -60,8 +60,9 @@ class Store:
             )
         return json.loads(root.attrs[OURS])
 
-    def create(self, template: Groups, chains: int, lengths: dict[str, int], run: dict[str, Any], job: bytes) -> None:
-        """Write everything but the draws. ``lengths`` has the number of draws of each group."""
+    def create(self, template: Groups, run: dict[str, Any], job: bytes) -> None:
+        """Write everything but the draws, for the draws and chains that ``run`` has."""
+        chains = run["chains"]
         try:
             root = self._open("w-")
         except Exception as error:
@@ -70,7 +71,10 @@ class Store:
                 "driver and all workers can write to"
             ) from error
         for name, dataset in template.items():
-            self._create_group(root, name, dataset, chains, lengths.get(name, 0))
+            length = run["tune"] if name.startswith("warmup") else run["draws"]
+            if "tuning_steps" in dataset.attrs:
+                dataset = dataset.assign_attrs(tuning_steps=run["tune"])
+            self._create_group(root, name, dataset, chains, length)
         own = root.create_group(OURS)
         own.create_array("record", shape=(chains, 3), chunks=(1, 3), dtype="f8", fill_value=0.0)
         own.create_array("job", data=np.frombuffer(job, dtype=np.uint8))
@@ -82,6 +86,7 @@ class Store:
         if drawn:
             frame = frame.drop_dims([dim for dim in ("chain", "draw") if dim in frame.dims])
             frame = frame.assign_coords(chain=np.arange(chains), draw=np.arange(length))
+            frame.attrs.pop("sampling_time", None)
         with warnings.catch_warnings():  # labels of coordinates have no final place in the format of zarr 3
             warnings.filterwarnings("ignore", module="zarr")
             warnings.filterwarnings("ignore", message=".*(Zarr V3|Zarr format 3).*")
