@@ -1,7 +1,16 @@
 """Orthogonal matrices as PyMC variables, sampled on the Stiefel manifold."""
 
 from pymc_stiefel import draws, geometry, normalizers
-from pymc_stiefel.analysis import align, dispersion, invariants, mean, orthogonality_error, principal_angles, summary
+from pymc_stiefel.analysis import (
+    align,
+    dispersion,
+    invariants,
+    mean,
+    nested_rhat,
+    orthogonality_error,
+    principal_angles,
+    summary,
+)
 from pymc_stiefel.builders import (
     LowRank,
     eigen_spd,
@@ -62,6 +71,7 @@ __all__ = [
     "low_rank_factors",
     "mean",
     "minimize_stochastic",
+    "nested_rhat",
     "normalizers",
     "orthogonal_columns",
     "orthogonal_conv",

@@ -12,9 +12,12 @@ import joblib
 import numba.core.event
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from pymc.exceptions import SamplingError
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
 from pymc_stiefel.cluster import _checks, _tasks
@@ -224,7 +227,7 @@ def test_worker_without_the_package_ends_the_run(model):
             future.set_exception(ModuleNotFoundError("No module named 'pymc_stiefel'"))
             return future
 
-    with pytest.raises(RuntimeError, match="cannot load its task.*No module named 'pymc_stiefel'"):
+    with pytest.raises(RuntimeError, match=r"cannot load its task.*No module named 'pymc_stiefel'"):
         sample(model, Bare())
 
 
@@ -241,8 +244,7 @@ def test_store_is_lazy_and_has_one_chunk_per_chain(model, reference, tmp_path):
     assert_same(result, reference)
 
 
-def test_store_by_url_with_warmup(tmp_path):
-    model = compound_model()
+def test_store_by_url_with_warmup(model, tmp_path):
     options = {"discard_tuned_samples": False, "tune": 10}
     with model:
         expected = pymc_sample(**options)
@@ -381,15 +383,24 @@ def test_bad_arguments(model, options, error, message):
 def test_object_that_cannot_be_pickled_is_named():
     lock = threading.Lock()
 
-    def potential(x):
-        return x if lock else x
+    class Locked(Op):
+        def __init__(self):
+            self.guard = {"inner": lock}
 
-    with pm.Model() as model:
-        pm.CustomDist("x", logp=lambda value: -(potential(value) ** 2), ndim_supp=0)
-    with pytest.raises(TypeError, match=r"model.* -> lock cannot be pickled.*_thread\.lock"):
-        sample(model, step=pm.Metropolis(model=model))
-    with normal_model() as model, pytest.raises(TypeError, match="callback -> lock cannot be pickled"):
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            raise NotImplementedError
+
+    with normal_model() as model, pytest.raises(TypeError, match=r"callback -> lock cannot be pickled.*_thread\.lock"):
         sample(model, callback=lambda trace, draw: lock)
+    model.notes = ["fine", lock]
+    with pytest.raises(TypeError, match=r"model.notes\[1\] cannot be pickled"):
+        sample(model)
+    graph = 2 * Locked()(pt.scalar("x"))
+    with pytest.raises(TypeError, match=r"\['y'\] -> Locked.*\.owner\.op\.guard\['inner'\] cannot be pickled"):
+        _checks.pickled({"y": graph})
 
 
 def test_missing_package_names_the_extra(model, monkeypatch, tmp_path):
@@ -453,3 +464,42 @@ def test_dask_with_a_kill(model, reference, tmp_path, way):
                 result = pst.sample_chains(**SETTINGS, **SILENT, **options)
         assert (tmp_path / "flag").exists()
         assert_same(result, reference)
+
+
+@pytest.mark.integration
+@pytest.mark.filterwarnings("ignore")  # Ray has warnings of its own
+def test_ray_with_a_kill(model, reference, tmp_path):
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.util.joblib").register_ray()
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        with model, joblib.parallel_config("ray", n_jobs=2):
+            result = pst.sample_chains(
+                **SETTINGS, **SILENT, callback=kill_once(tmp_path / "flag"), store=tmp_path / "a"
+            )
+    finally:
+        ray.shutdown()
+    assert (tmp_path / "flag").exists()
+    assert_same(result, reference)
+
+
+@pytest.mark.integration
+def test_mpi(model, reference, tmp_path):
+    pytest.importorskip("mpi4py.futures")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""
+from mpi4py.futures import MPIPoolExecutor
+from tests.test_cluster import SETTINGS, normal_model
+import pymc_stiefel as pst
+
+if __name__ == "__main__":
+    with normal_model(), MPIPoolExecutor() as executor:
+        pst.sample_chains(**SETTINGS, executor=executor, store={str(tmp_path / "a")!r})
+"""
+    )
+    launcher = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    command = [launcher, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(script)]
+    subprocess.run(command, check=True, timeout=600, capture_output=True, env=os.environ | {"PYTHONPATH": os.getcwd()})
+    finished = sample(model, Inline(interrupt_after=0), store=tmp_path / "a")  # all are there: nothing is run
+    assert_same(finished, reference)

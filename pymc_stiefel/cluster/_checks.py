@@ -6,7 +6,7 @@ import importlib
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -84,7 +84,7 @@ def pickled(value: Any, name: str = "") -> bytes:
     try:
         return cloudpickle.dumps(value)
     except Exception as error:
-        path, culprit = _culprit(value, name)
+        path, culprit = _culprit(value, name, set()) or (name, value)
         raise TypeError(
             f"{path.lstrip('.')} cannot be pickled, so it cannot be sent to a worker: it is {_short(culprit)} "
             f"({type(error).__name__}: {error}). Make it where it is used, for instance by a step factory "
@@ -92,17 +92,16 @@ def pickled(value: Any, name: str = "") -> bytes:
         ) from error
 
 
-def _culprit(value: Any, path: str) -> tuple[str, Any]:
-    """The innermost part that cannot be pickled. Parts of PyTensor graphs count as parts."""
-    seen: set[int] = set()
-    while True:
-        seen.add(id(value))
-        for label, part in _parts(value):
-            if id(part) not in seen and not _pickles(part):
-                path, value = path + label, part
-                break
-        else:
-            return path, value
+def _culprit(value: Any, path: str, seen: set[int]) -> tuple[str, Any] | None:
+    """The innermost part that cannot be pickled; None if it fails only through an object that leads to it."""
+    seen.add(id(value))
+    leads_back = False
+    for label, part in _parts(value):
+        if id(part) in seen:
+            leads_back = True
+        elif not _pickles(part) and (found := _culprit(part, path + label, seen)):
+            return found
+    return None if leads_back else (path, value)
 
 
 def _pickles(value: Any) -> bool:
@@ -122,7 +121,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{i}]", part) for i, part in enumerate(value))
     elif isinstance(value, FunctionType):
         names = value.__code__.co_freevars
-        yield from ((f" -> {name}", cell.cell_contents) for name, cell in zip(names, value.__closure__ or (), strict=True))
+        yield from (
+            (f" -> {name}", cell.cell_contents) for name, cell in zip(names, value.__closure__ or (), strict=True)
+        )
         used = [name for name in value.__code__.co_names if name in value.__globals__]
         yield from ((f" -> {name}", value.__globals__[name]) for name in used)
     elif isinstance(value, Variable) and value.owner is not None:
@@ -130,6 +131,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".owner.op", value.owner.op
     elif isinstance(value, Apply):
         yield ".op", value.op
+    elif isinstance(value, MethodType):
+        yield ".__self__", value.__self__
     yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 

@@ -80,7 +80,8 @@ def _executor_engine(executor: Any, tasks: Sequence[Task]) -> Iterator[Message |
         except Exception as error:  # a pool that broke while it was being filled
             yield Lost(error)
         while waiting:
-            done, running = [], []
+            done: list[Any] = []
+            running: list[Any] = []
             for future in waiting:
                 (done if future.done() else running).append(future)
             waiting = running

@@ -46,7 +46,7 @@ def as_result(groups: Groups) -> Any:
     """What ``pm.sample`` returns for these groups."""
     if int(az.__version__.split(".")[0]) >= 1:
         return xr.DataTree.from_dict(groups)  # type: ignore[arg-type]
-    return az.InferenceData(**groups)
+    return az.InferenceData(**groups)  # type: ignore[arg-type]
 
 
 def divergences(groups: Groups) -> int:

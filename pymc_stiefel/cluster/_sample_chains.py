@@ -151,9 +151,7 @@ def sample_chains(
     if place is not None:
         _check_store(place, stored, job, parts, data, _seed_name(seed))
     here, name = versions(), digest(data)
-    tasks = [
-        Task(pickled(part), part.number, None if place is not None else data, name, here, place) for part in parts
-    ]
+    tasks = [Task(pickled(part), part.number, None if place is not None else data, name, here, place) for part in parts]
     rounds = Rounds(engine, tasks, place, retries)
     finished = 0 if place is None else int(place.record()[:, 0].sum())
     with ChainProgress(chains, finished, draws + int(job.tune or 0), bool(progressbar) and not quiet) as progress:
@@ -261,4 +259,3 @@ def _report(rounds: Rounds, chains: int) -> None:
             UserWarning,
             stacklevel=3,
         )
-

@@ -1,7 +1,7 @@
 """Draws of many chains in one zarr store: one chunk per chain and variable, written by the task that ran the chain.
 
-The driver writes names, shapes and coordinates. Tasks fill their own chunks, so they need no locks, and mark their chain
-as finished last. Nothing else says whether a chain is done: a run that died is resumed from these marks.
+The driver writes names, shapes and coordinates. Tasks fill their own chunks, so they need no locks, and mark their
+chain as finished last. Nothing else says whether a chain is done: a run that died is resumed from these marks.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Store:
                 raise TypeError(
                     f"{name}.{key} has dtype {array.dtype}, which a store cannot keep; leave keep_warning_stat out"
                 )
-            shape = tuple({"chain": chains, "draw": length}.get(dim, size) for dim, size in array.sizes.items())
+            shape = tuple({"chain": chains, "draw": length}.get(str(dim), size) for dim, size in array.sizes.items())
             group.create_array(
                 str(key),
                 shape=shape,
@@ -151,7 +151,7 @@ def identity(settings: dict[str, Any], probe: Groups) -> dict[str, Any]:
     The short chain stands for all that cannot be named: the density and the settings of the steps.
     """
     posterior = probe["posterior"]
-    numbers = np.concatenate([np.ravel(posterior[name].values[0]).astype(float) for name in sorted(posterior)])
+    numbers = np.concatenate([np.ravel(posterior[name].values[0]).astype(float) for name in sorted(posterior, key=str)])
     data = {
         f"{group}.{name}": hashlib.sha256(np.ascontiguousarray(dataset[name].values).tobytes()).hexdigest()[:16]
         for group, dataset in probe.items()
