@@ -44,7 +44,7 @@ def nested_rhat(quantities: Any, superchains: int | Sequence[int]) -> pd.Series:
     References
     ----------
     Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari & Gelman (2024), Nested R-hat: assessing the convergence of
-    Markov chain Monte Carlo when running many short chains, arXiv:2110.13017.
+    Markov chain Monte Carlo when running many short chains, doi:10.1214/24-BA1453.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class Job:
                 provided, selected = mcmc.assign_step_methods(self.model, made)
                 step = build_step(self, provided, selected)
         check_step(step)
-        return ReadyJob(self if self.tune is not None else replace(self, tune=default_tune(step)), step)
+        return ReadyJob(self, step)
 
 
 class ReadyJob:
@@ -76,6 +76,7 @@ class ReadyJob:
 
     def __init__(self, job: Job, step: Any) -> None:
         self.job, self.step = job, step
+        self.tune: int = default_tune(step) if job.tune is None else job.tune
         model, variables = job.model, None
         if job.var_names is not None:
             variables = model.replace_rvs_by_values([v for v in model.unobserved_RVs if v.name in job.var_names])
@@ -92,7 +93,7 @@ class ReadyJob:
         """The draws of one chain, as ``pm.sample`` returns them. ``draws`` and ``tune`` may be shortened."""
         job, step = self.job, self.step
         draws = job.draws if draws is None else draws
-        tune = job.tune if tune is None else tune
+        tune = self.tune if tune is None else tune
         step.sampling_state = self._fresh
         _, traces = init_traces(
             backend=self._recorder,
@@ -173,7 +174,7 @@ def prepare(
             check_step(job.step)
     job.first_start = starts[0]
     if job.tune is None:
-        job.tune = default_tune(job.step) if is_step(job.step) else job.ready().job.tune
+        job.tune = default_tune(job.step) if is_step(job.step) else job.ready().tune
     states = [get_state_from_generator(rng) for rng in rngs]
     return [Chain(i, start, state) for i, (start, state) in enumerate(zip(starts, states, strict=True))]
 
