@@ -12,6 +12,7 @@ from pymc_stiefel.analysis import (
     impute,
     invariants,
     mean,
+    nested_rhat,
     orthogonality_error,
     principal_angles,
     summary,
@@ -26,6 +27,7 @@ from pymc_stiefel.builders import (
     orthogonal_conv,
     orthogonal_dense,
 )
+from pymc_stiefel.cluster import sample_chains
 from pymc_stiefel.distributions import (
     LowRankMvNormal,
     MatrixAngularCentralGaussian,
@@ -89,6 +91,7 @@ __all__ = [
     "low_rank_factors",
     "mean",
     "minimize_stochastic",
+    "nested_rhat",
     "normalizers",
     "orthogonal_columns",
     "orthogonal_conv",
@@ -104,6 +107,7 @@ __all__ = [
     "plot_sphere",
     "plot_subspace",
     "principal_angles",
+    "sample_chains",
     "summary",
     "transforms",
 ]
