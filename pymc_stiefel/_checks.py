@@ -79,11 +79,15 @@ def real(name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> f
 def numbers(name: str, value: Any) -> NDArray:
     """Real, finite numbers as an array; nothing that is masked."""
     if np.ma.is_masked(value):
-        raise ValueError(f"{name} must not have masked entries, got {shown(value)}; fill them, or use value.compressed()")
+        raise ValueError(
+            f"{name} must not have masked entries, got {shown(value)}; fill them, or use value.compressed()"
+        )
     try:
         array = np.asarray(value)
     except ValueError:
-        raise ValueError(f"{name} must be an array of numbers, got {shown(value)}, whose rows differ in length") from None
+        raise ValueError(
+            f"{name} must be an array of numbers, got {shown(value)}, whose rows differ in length"
+        ) from None
     if np.iscomplexobj(array):
         raise TypeError(f"{name} must be real, got complex numbers: {shown(value)}")
     if array.dtype.kind not in "fiub":

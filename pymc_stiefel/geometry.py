@@ -75,7 +75,9 @@ def _tangent(name: str, r: Any, others: dict[str, Any]) -> Matrix:
     X, r = others["X"], check.matrix(name, r, like=("X", others["X"]))
     error = np.abs(X.T @ r + r.T @ X).max()
     if error > TOLERANCE * max(1.0, np.abs(r).max()):
-        raise ValueError(f"{name} must be tangent at X, got |X'r + r'X| up to {error:.2g}; use tangent_project(X, {name})")
+        raise ValueError(
+            f"{name} must be tangent at X, got |X'r + r'X| up to {error:.2g}; use tangent_project(X, {name})"
+        )
     return r
 
 
@@ -83,7 +85,9 @@ def _masses(name: str, masses: Any, others: dict[str, Any]) -> Matrix:
     p = others["X"].shape[1]
     shape, masses = (p,) if name == "c" else (p, p), check.numbers(name, masses)
     if masses.shape != shape or not (masses > 0).all() or not np.array_equal(masses, masses.T):
-        raise ValueError(f"{name} must be positive{', symmetric' * (name == 'w')} of shape {shape}, got {masses.tolist()}")
+        raise ValueError(
+            f"{name} must be positive{', symmetric' * (name == 'w')} of shape {shape}, got {masses.tolist()}"
+        )
     return masses
 
 
@@ -108,7 +112,9 @@ def _gradient(name: str, G: Any, others: dict[str, Any]) -> Matrix:
     beside = next(iter(others))  # X or Z; entries that are not finite give a result that is not
     G = np.asarray(G)
     if G.dtype.kind not in "fiub" or G.shape != others[beside].shape or isinstance(G, np.ma.MaskedArray):
-        raise ValueError(f"{name} must be real numbers of the shape {others[beside].shape} of {beside}, got {check.shown(G)}")
+        raise ValueError(
+            f"{name} must be real numbers of the shape {others[beside].shape} of {beside}, got {check.shown(G)}"
+        )
     return G
 
 

@@ -180,16 +180,17 @@ def _procrustes(X: Array, nearest: Callable[[Array], Array], target: Array | Non
     n_draws, n, p = X.shape
     rows = np.ascontiguousarray(X.transpose(0, 2, 1)).reshape(n_draws * p, n)  # makes each turn two matrix products
 
-    def turn(M: Array) -> tuple[Array, float]:
-        gains = (rows @ M).reshape(n_draws, p, p)
+    def turn(M: Array, rows: Array = rows) -> tuple[Array, float]:
+        gains = (rows @ M).reshape(-1, p, p)
         R = nearest(gains)
         return R, float(np.vdot(R, gains))
 
     if target is not None:
         return turn(target)[0]
-    # the best of a few draws as the start keeps the search away from poor local optima
+    # the best of a few draws, judged by some hundred, as the start keeps the search away from poor local optima
     pivots = X[np.unique(np.linspace(0, n_draws - 1, N_PIVOTS).astype(int))]
-    R, _ = max((turn(pivot) for pivot in pivots), key=lambda result: result[1])
+    some = rows.reshape(n_draws, p, n)[:: -(-n_draws // 200)].reshape(-1, n)
+    R, _ = turn(max(pivots, key=lambda pivot: turn(pivot, some)[1]))
     reached = -np.inf
     for _ in range(MAX_ROUNDS):
         R, gain = turn(rows.T @ R.reshape(n_draws * p, p) / n_draws)

@@ -91,6 +91,6 @@ def _column_dim(companion: xr.DataArray, values: xr.DataArray, rotation: xr.Data
     if len(fitting) == 1:
         return str(fitting[0])
     raise ValueError(
-        f"companions[{companion.name!r}] with sizes {dict(companion.sizes)} has {len(fitting)} dimensions of length {p}: "
-        f"say which belongs to the columns, as in {{{companion.name!r}: ('rotate', dim)}}"
+        f"companions[{companion.name!r}] with sizes {dict(companion.sizes)} has {len(fitting)} dimensions of length "
+        f"{p}: say which belongs to the columns, as in {{{companion.name!r}: ('rotate', dim)}}"
     )

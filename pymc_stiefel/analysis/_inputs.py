@@ -33,8 +33,8 @@ def dataset_of(data: Any, group: str = "posterior") -> xr.Dataset:
     groups = data.groups() if callable(getattr(data, "groups", None)) else getattr(data, "groups", None)
     if groups is None:
         raise TypeError(
-            f"data must be an array, a DataArray, a Dataset, an InferenceData or a DataTree, got {type(data).__name__}: "
-            f"{check.shown(data)}"
+            f"data must be an array, a DataArray, a Dataset, an InferenceData or a DataTree, got "
+            f"{type(data).__name__}: {check.shown(data)}"
         )
     names = sorted(name.strip("/") for name in groups if name.strip("/"))
     if not names and len(getattr(data, "data_vars", ())) > 0:  # a node of a DataTree: ``idata["posterior"]``
@@ -128,8 +128,8 @@ def matrix_draws(
     if bad.any():
         chain, draw = np.argwhere(bad)[0]
         raise ValueError(
-            f"data: {bad.sum()} of {bad.size} draws of {array.name!r} are not finite (first: chain {chain}, draw {draw}; "
-            f"by chain: {bad.sum(axis=1).tolist()}): drop them, or look at the divergences that produced them"
+            f"data: {bad.sum()} of {bad.size} draws of {array.name!r} are not finite (first: chain {chain}, draw "
+            f"{draw}; by chain: {bad.sum(axis=1).tolist()}): drop them, or look at the divergences that produced them"
         )
     if orthonormal:
         _check_orthonormal(array, vectors is not None, loadings)

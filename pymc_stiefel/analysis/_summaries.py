@@ -68,7 +68,9 @@ def invariants(
     n, p = draws.shape[-2:]
     kind = kind or ("projector" if n > p else "aligned")
     if kind in ("projector", "angles") and n == p:
-        raise ValueError(f"kind={kind!r} with n = p = {n}: the columns span the whole space, use kind='aligned' or 'raw'")
+        raise ValueError(
+            f"kind={kind!r} with n = p = {n}: the columns span the whole space, use kind='aligned' or 'raw'"
+        )
     if kind == "projector":
         return _projector_entries(draws)
     if kind == "angles":
@@ -80,7 +82,9 @@ def invariants(
     return _as_quantities(values.values.reshape(*values.shape[:2], -1), labels, draws)
 
 
-def _identified_draws(data: Any, var_names: Any, kinds: Sequence[str | None], vectors: bool, group: str) -> xr.DataArray:
+def _identified_draws(
+    data: Any, var_names: Any, kinds: Sequence[str | None], vectors: bool, group: str
+) -> xr.DataArray:
     """Draws of a matrix; loadings of free length are allowed if they are aligned or shown as they are."""
     array = variable_of(data, var_names, group, vectors=vectors)
     free = set(kinds) <= {"aligned", "raw"} and ALIGNED in array.attrs
@@ -136,7 +140,9 @@ def summary(
     if not kinds:
         raise ValueError(f"kind must be one or several of {', '.join(KINDS)}, got {kind!r}")
     if not isinstance(var_names, str | None) and len(var_names) > 1:
-        several = {name: summary(data, name, kind=kind, method=method, vectors=vectors, group=group) for name in var_names}
+        several = {
+            name: summary(data, name, kind=kind, method=method, vectors=vectors, group=group) for name in var_names
+        }
         return pd.concat([one.rename(index=lambda row, name=name: f"{name} {row}") for name, one in several.items()])
     draws = _identified_draws(data, var_names, kinds, vectors, group)
     if draws.sizes["draw"] < 4:
