@@ -1,7 +1,16 @@
 """Orthogonal matrices as PyMC variables, sampled on the Stiefel manifold."""
 
 from pymc_stiefel import draws, geometry, normalizers
-from pymc_stiefel.analysis import align, dispersion, invariants, mean, orthogonality_error, principal_angles, summary
+from pymc_stiefel.analysis import (
+    align,
+    check,
+    dispersion,
+    invariants,
+    mean,
+    orthogonality_error,
+    principal_angles,
+    summary,
+)
 from pymc_stiefel.builders import (
     LowRank,
     eigen_spd,
@@ -51,6 +60,7 @@ __all__ = [
     "UnitVector",
     "VonMisesFisher",
     "align",
+    "check",
     "dispersion",
     "draws",
     "eigen_spd",
