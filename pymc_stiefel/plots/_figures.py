@@ -63,11 +63,12 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def _display_once(figure: Figure) -> None:
-    """What IPython calls for the value of a cell: an open figure is shown at the end of the cell anyway."""
+    """What IPython calls to display a figure: as the value of a cell, it is not shown at the end of the cell again."""
     import matplotlib.pyplot as plt
 
-    if not (plt.isinteractive() and figure.number in plt.get_fignums()):  # type: ignore[attr-defined]
-        raise NotImplementedError  # which tells IPython to display it as any other figure
+    if "inline" in plt.get_backend():
+        plt.close(figure)
+    raise NotImplementedError  # which tells IPython to display it as any other figure
 
 
 @contextmanager
