@@ -109,17 +109,18 @@ def matrix_draws(
     *,
     group: str = "posterior",
     orthonormal: bool = True,
-    vectors: bool | None = False,
+    vectors: bool = False,
+    has_vectors: bool = True,
     loadings: str = "",
 ) -> xr.DataArray:
     """Draws of a matrix as a ``DataArray`` with dims ``(chain, draw, *batch, n, p)``.
 
     A variable with one dimension besides ``chain`` and ``draw``, or one said to hold ``vectors``, gets a column
     dimension of size one (:func:`like_draws` removes it again). NaN draws are refused, and with ``orthonormal`` those
-    whose ``|X'X - I|`` exceeds ``1e-6`` (``1e-3`` for float32). The caller has no argument ``vectors`` if that is None,
-    and says in ``loadings`` what to do with columns of free length.
+    whose ``|X'X - I|`` exceeds ``1e-6`` (``1e-3`` for float32). The caller says whether it
+    has an argument ``vectors``, and in ``loadings`` what to do with columns of free length.
     """
-    array = variable_of(data, var_names, group, vectors=vectors or False)
+    array = variable_of(data, var_names, group, vectors=vectors)
     if array.ndim == 2:
         raise ValueError(f"data: {array.name!r} is a scalar: nothing to align or to compare")
     if VECTOR_DIM not in array.dims and (vectors or array.ndim == 3):
@@ -132,7 +133,7 @@ def matrix_draws(
             f"{draw}; by chain: {bad.sum(axis=1).tolist()}): drop them, or look at the divergences that produced them"
         )
     if orthonormal:
-        _check_orthonormal(array, vectors is not None, loadings)
+        _check_orthonormal(array, has_vectors, loadings)
     return array
 
 

@@ -136,10 +136,11 @@ def summary(
     >>> pst.summary(draws, kind=("angles", "raw"))["r_hat"].lt(1.1).all()
     np.True_
     """
-    kinds = [kind] if kind is None or isinstance(kind, str) else list(kind)
-    if not kinds:
-        raise ValueError(f"kind must be one or several of {', '.join(KINDS)}, got {kind!r}")
-    if not isinstance(var_names, str | None) and len(var_names) > 1:
+    kinds = list(kind) if isinstance(kind, list | tuple) and kind else [kind]
+    for one in kinds:
+        if one is not None:
+            check.choice("kind", one, KINDS)
+    if isinstance(var_names, list | tuple) and len(var_names) > 1:
         several = {
             name: summary(data, name, kind=kind, method=method, vectors=vectors, group=group) for name in var_names
         }

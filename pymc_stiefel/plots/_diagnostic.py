@@ -155,7 +155,9 @@ def plot_invariants(
     check.choice("method", method, METHODS)
     max_rows = check.whole("max_rows", max_rows)
     draws = plain_draws(data, var_names, group)
-    kind = check.choice("kind", kind or ("angles" if draws.shape[-2] > draws.shape[-1] else "aligned"), KINDS)
+    if kind is None:
+        kind = "angles" if draws.shape[-2] > draws.shape[-1] else "aligned"
+    check.choice("kind", kind, KINDS)
     if draws.ndim > 4:
         again = {"kind": kind, "method": method, "max_rows": max_rows}
         size = (7.0, 0.5 + 1.45 * min(max_rows, draws.shape[-1] if kind == "angles" else max_rows))

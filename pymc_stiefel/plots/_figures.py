@@ -208,7 +208,7 @@ def plain_draws(data: Any, var_names: Any, group: str, **rules: Any) -> xr.DataA
     loadings = "Loadings with free scales: align(data, orthonormal=False) first"
     rules = {"orthonormal": True} | rules
     rules["orthonormal"] &= ALIGNED not in array.attrs
-    return matrix_draws(array, vectors=None, loadings=loadings, **rules)
+    return matrix_draws(array, has_vectors=False, loadings=loadings, **rules)
 
 
 def aligned(draws: xr.DataArray, method: str | None) -> xr.DataArray:
