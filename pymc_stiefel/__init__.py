@@ -6,6 +6,7 @@ from typing import Any
 from pymc_stiefel import draws, geometry, normalizers
 from pymc_stiefel.analysis import (
     align,
+    check,
     condition,
     dispersion,
     factor_scores,
@@ -23,6 +24,7 @@ from pymc_stiefel.builders import (
     factor_model,
     low_rank,
     low_rank_factors,
+    ordered_iid,
     orthogonal_columns,
     orthogonal_conv,
     orthogonal_dense,
@@ -75,6 +77,7 @@ __all__ = [
     "UnitVector",
     "VonMisesFisher",
     "align",
+    "check",
     "compare_ranks",
     "condition",
     "dispersion",
@@ -93,6 +96,7 @@ __all__ = [
     "minimize_stochastic",
     "nested_rhat",
     "normalizers",
+    "ordered_iid",
     "orthogonal_columns",
     "orthogonal_conv",
     "orthogonal_dense",

@@ -6,7 +6,6 @@ when the density is evaluated.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
+from pymc_stiefel._checks import numbers, whole
 from pymc_stiefel.ops._polar import manifold_tolerance
 
 SYMMETRY_TOLERANCE = 1e-8
@@ -25,18 +25,7 @@ SYMMETRY_TOLERANCE = 1e-8
 
 def integer(name: str, value: Any) -> int:
     """A positive Python integer, from an integer only."""
-    if isinstance(value, Constant):
-        value = value.data
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be an integer known at declaration, got {value!r} of type {type(value).__name__}; "
-            f"write {name}=4, not 4.0 or a random variable"
-        ) from None
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")
-    return number
+    return whole(name, value.data if isinstance(value, Constant) else value)
 
 
 def dimensions(n: Any, p: Any) -> tuple[int, int]:
@@ -57,24 +46,13 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
             raise TypeError(f"{name} must be a real tensor, got {value.type}")
         tensor: Any = value
     else:
-        tensor = pt.constant(_real_numbers(name, value.data if isinstance(value, Constant) else value))
+        tensor = pt.constant(
+            numbers(name, value.data if isinstance(value, Constant) else value).astype(pytensor.config.floatX)
+        )
     if tensor.type.ndim < ndim:
         kind = {0: "a scalar", 1: "a vector", 2: "a matrix"}[ndim]
         raise ValueError(f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions")
     return tensor.astype(pytensor.config.floatX)
-
-
-def _real_numbers(name: str, value: Any) -> NDArray:
-    numbers = np.asarray(value)
-    if np.iscomplexobj(numbers):
-        raise TypeError(f"{name} must be real, got complex numbers ({numbers.dtype})")
-    if numbers.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__} of dtype {numbers.dtype}")
-    numbers = numbers.astype(pytensor.config.floatX)
-    if not np.isfinite(numbers).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
-        raise ValueError(f"{name} must be finite, got {numbers[where]} at {where}; remove NaN and infinite entries")
-    return numbers
 
 
 def known(tensor: TensorVariable) -> NDArray | None:
@@ -99,11 +77,11 @@ def square(name: str, tensor: TensorVariable) -> None:
 def symmetric(name: str, tensor: TensorVariable) -> None:
     """Square and, if known, symmetric."""
     square(name, tensor)
-    numbers = known(tensor)
-    if numbers is None:
+    values = known(tensor)
+    if values is None:
         return
-    error = np.abs(numbers - np.swapaxes(numbers, -1, -2)).max(initial=0.0)
-    if error > SYMMETRY_TOLERANCE * max(1.0, np.abs(numbers).max(initial=0.0)):
+    error = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
+    if error > SYMMETRY_TOLERANCE * max(1.0, np.abs(values).max(initial=0.0)):
         raise ValueError(
             f"{name} must be symmetric, but max|{name} - {name}'| = {error:.3g}; use ({name} + {name}') / 2"
         )
@@ -112,10 +90,10 @@ def symmetric(name: str, tensor: TensorVariable) -> None:
 def positive_definite(name: str, tensor: TensorVariable) -> None:
     """Symmetric and, if known, positive definite."""
     symmetric(name, tensor)
-    numbers = known(tensor)
-    if numbers is None:
+    values = known(tensor)
+    if values is None:
         return
-    smallest = float(np.linalg.eigvalsh(numbers).min(initial=np.inf))
+    smallest = float(np.linalg.eigvalsh(values).min(initial=np.inf))
     if smallest <= 0:
         raise ValueError(
             f"{name} must be positive definite, its smallest eigenvalue is {smallest:.3g}; "
@@ -125,18 +103,18 @@ def positive_definite(name: str, tensor: TensorVariable) -> None:
 
 def non_negative(name: str, tensor: TensorVariable) -> None:
     """No negative entry, if known."""
-    numbers = known(tensor)
-    if numbers is not None and (numbers < 0).any():
-        raise ValueError(f"{name} must not be negative, got {numbers.min():.6g}; turn the direction round instead")
+    values = known(tensor)
+    if values is not None and (values < 0).any():
+        raise ValueError(f"{name} must not be negative, got {values.min():.6g}; turn the direction round instead")
 
 
 def orthonormal(name: str, tensor: TensorVariable, *, vector: bool = False) -> None:
     """Orthonormal columns, or unit length, if known."""
-    numbers = known(tensor)
-    if numbers is None:
+    values = known(tensor)
+    if values is None:
         return
-    error = float(np.max(geometry.orthogonality_error(numbers[..., None] if vector else numbers), initial=0.0))
-    if error > manifold_tolerance(str(numbers.dtype)):
+    error = float(np.max(geometry.orthogonality_error(values[..., None] if vector else values), initial=0.0))
+    if error > manifold_tolerance(str(values.dtype)):
         what, remedy = (
             ("a unit vector", f"{name} / norm({name})")
             if vector
