@@ -1,4 +1,4 @@
-"""Draws of a fixed set of models at two revisions, compared bit by bit: ``python -m benchmarks.compare_draws OLD [NEW]``.
+"""Draws of fixed models at two revisions, compared bit by bit: ``python -m benchmarks.compare_draws OLD [NEW]``.
 
 A refactoring keeps them identical, or its commit says why not. Each revision is checked out into a git worktree of its
 own and runs in a process of its own, with compile caches of its own. Without NEW the working tree is compared as it is,

@@ -259,6 +259,7 @@ def minimize_stochastic(
             total = 0.0
             for _ in range(pieces):
                 flat = sampler.draw(flat)
+                density.raise_error()
                 total -= sampler.stats[mean_logp] / pieces
                 if sampler.chain.stopped:
                     break
@@ -317,6 +318,7 @@ def _checked_start(density: ModelDensity, point, rng: np.random.Generator | None
     flat = density.on_manifold(density.pack(point))
     if rng is not None:
         density.draw_batches(rng)
+    density.check(flat)
     value, gradient = density(flat)
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
         raise ValueError(
@@ -351,6 +353,7 @@ def _first_step_size(
         trial, reached = _descent(density, metric, step_size, friction, 20, rng), flat
         for _ in range(5):
             reached = trial.draw(reached)
+            density.raise_error()
             if trial.chain.stopped or -trial.stats[mean_logp] > highest:
                 shorter = 0.5 * step_size
                 break
