@@ -9,15 +9,9 @@ import numpy as np
 import pytensor
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor import subtensor
 from pytensor.tensor.type_other import NoneTypeT, SliceType
 
-_READS = {
-    getattr(subtensor, name): getattr(subtensor, name.replace("Inc", ""))
-    for name in ("IncSubtensor", "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
-    if hasattr(subtensor, name)  # the last is not in PyTensor 3
-}
-"""Op that writes by indices -> Op that reads by the same."""
+from pymc_stiefel._compat import indexing
 
 
 def index_check(logp: Variable, inputs: list[Variable], givens: list) -> Callable[[np.ndarray], None] | None:
@@ -55,11 +49,8 @@ class _Check:
 
 def _as_read(node: Any) -> Any:
     """The node that reads what ``node`` reads or writes by integers, or None."""
-    kind = type(node.op)
-    if kind in _READS:
-        options = [node.op.idx_list] if hasattr(node.op, "idx_list") else []
-        node = _READS[kind](*options).make_node(node.inputs[0], *node.inputs[2:])
-    elif kind not in _READS.values():
+    node = indexing(node)
+    if node is None:
         return None
     picks = [index for index in node.inputs[1:] if not isinstance(index.type, SliceType | NoneTypeT)]
     entries = getattr(node.op, "idx_list", None)
