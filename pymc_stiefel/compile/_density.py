@@ -37,6 +37,7 @@ from pymc_stiefel.compile.rewrites import products as _products
 from pymc_stiefel.compile.rewrites import sums as _sums
 from pymc_stiefel.compile.rewrites import symmetric as _symmetric
 from pymc_stiefel.distributions._laws import without_manifold_check
+from pymc_stiefel.engine.compiling import forgiving_caches
 from pymc_stiefel.engine.stochastic import no_batches
 
 __all__ = ["ModelDensity", "manifold_block"]
@@ -76,7 +77,11 @@ class ModelDensity:
         Whether the density reads data or other variables, which may be replaced: see ``refresh``.
     batches : Batches
         Row numbers of the minibatches, empty without ``pm.Minibatch``.
+    is_slow : bool
+        Whether evaluations go through Python.
     """
+
+    is_slow = False
 
     def __init__(
         self,
@@ -125,10 +130,10 @@ class ModelDensity:
     def _compile(self) -> None:
         inputs, outputs, givens = self._graph
         try:
-            with pytensor.config.change_flags(**STRICT):
+            with pytensor.config.change_flags(**STRICT), forgiving_caches():
                 self._function = compile(inputs, outputs, givens=givens, mode=numba_mode(), **self._compile_kwargs)
-            self._function.trust_input = True
-            self._link()
+                self._function.trust_input = True
+                self._link()
         except Exception as error:  # whatever numba raises, the default backend decides
             warnings.warn(
                 "numba cannot compile the gradient of this model, so every evaluation goes through Python, "
@@ -149,7 +154,7 @@ class ModelDensity:
         self._c_function: Any = link_numba(self._function.vm.jit_fn, self.layout.size, self._kinds)
 
     def _link_python(self) -> None:
-        self._kinds = []
+        self._kinds, self.is_slow = [], True
         self._c_function = link_python(self._function, self.layout.size)
 
     @property
@@ -187,10 +192,10 @@ class ModelDensity:
         if self._check_indices is not None:
             self._check_indices(flat)
         try:
-            if self._kinds:  # by the interpreter, which passes errors of compiled code on
-                self._function.vm.jit_fn(flat, *(np.require(array, requirements="W") for array in self._held))
-            else:
+            if self.is_slow:
                 self._function(flat)
+            else:  # by the interpreter, which passes errors of compiled code on
+                self._function.vm.jit_fn(flat, *(np.require(array, requirements="W") for array in self._held))
         except np.linalg.LinAlgError:
             self.checked = True  # a divergence
         except Exception as error:
@@ -264,10 +269,11 @@ class ModelDensity:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if hasattr(self._function.vm, "jit_fn"):
-            self._link()
-        else:
-            self._link_python()
+        with forgiving_caches():
+            if self.is_slow:
+                self._link_python()
+            else:
+                self._link()
         self.refresh()
 
 
