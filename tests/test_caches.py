@@ -82,9 +82,7 @@ print(value.tolist())
 def run(code: str, caches: Path) -> subprocess.Popen:
     environment = os.environ | {"NUMBA_CACHE_DIR": f"{caches}/n", "PYTENSOR_FLAGS": f"base_compiledir={caches}/p"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, env=environment, **pipes, **options
-    )
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT, env=environment, **pipes)
 
 
 def test_functions_of_pytensor_are_compiled_anew(tmp_path):
