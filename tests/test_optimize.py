@@ -1,5 +1,7 @@
 """Optima on the manifold: problems with known solutions, use as a start, momentum SGD, bad input."""
 
+import inspect
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -8,8 +10,7 @@ import pytest
 import pymc_stiefel as pst
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.optimize import _lbfgs
-from pymc_stiefel.optimize import _search as optimize
+from pymc_stiefel.optimize import _lbfgs, _stochastic
 from tests.models import ppca, ppca_data
 
 RNG = np.random.default_rng(5)
@@ -93,7 +94,7 @@ def log_posterior(Y, U, scale, noise):
 
 def test_joint_model(joint_model):
     Y = ppca_data()
-    found = [pst.find_MAP(joint_model, progressbar=False, random_seed=seed) for seed in range(2)]
+    found = [pst.find_MAP(model=joint_model, progressbar=False, seed=seed) for seed in range(2)]
     leading = np.linalg.eigh(Y.T @ Y)[1][:, -2:]
     for best in found:
         assert set(best) == {"U", "scale", "noise"} and best.converged and best.gradient_norm <= 1e-8
@@ -109,7 +110,7 @@ def test_joint_model(joint_model):
 
 
 def test_result_starts_a_sampler(joint_model):
-    best = pst.find_MAP(joint_model, progressbar=False)
+    best = pst.find_MAP(model=joint_model, progressbar=False)
     with joint_model:
         idata = pm.sample(
             2,
@@ -126,7 +127,7 @@ def test_result_starts_a_sampler(joint_model):
 
 
 def test_some_variables_stay(joint_model):
-    best = pst.find_MAP(joint_model, vars=[joint_model["U"]], start={"noise": 3.0}, progressbar=False)
+    best = pst.find_MAP(model=joint_model, vars=[joint_model["U"]], start={"noise": 3.0}, progressbar=False)
     assert best["noise"] == pytest.approx(3.0)
     assert best.converged
 
@@ -147,7 +148,7 @@ def regression_model(batch_size):
 
 def test_stochastic_optimum_is_near_the_exact_one():
     whole, W = regression_model(None)
-    exact = pst.find_MAP(whole, progressbar=False)
+    exact = pst.find_MAP(model=whole, progressbar=False)
     model, _ = regression_model(100)
     found = pst.minimize_stochastic(model, epochs=30, progressbar=False, random_seed=1)
     assert found.converged and found.history.shape == (30,)
@@ -182,7 +183,7 @@ def test_gradient_without_jacobian():
     with pm.Model() as model:
         pst.UnitVector("u", n=3)
         pm.Gamma("g", 3.0, 2.0)
-    best = pst.find_MAP(model, progressbar=False)
+    best = pst.find_MAP(model=model, progressbar=False)
     assert best["g"] == pytest.approx(1.0)  # the mode of the density of g itself, (a - 1) / b
     density = ModelDensity(model, model.value_vars, model.initial_point(), jacobian=False)
     point = {name: np.asarray(value) for name, value in model.initial_point().items()}
@@ -192,7 +193,7 @@ def test_gradient_without_jacobian():
 def test_progress_bar_is_shown(capsys):
     with pm.Model() as model:
         pm.Potential("pull", 3 * pst.UnitVector("u", n=3)[0])
-    pst.find_MAP(model, random_seed=1)
+    pst.find_MAP(model=model, seed=1)
     pst.minimize_stochastic(model, epochs=2)
     assert "epochs" in capsys.readouterr().out
 
@@ -203,8 +204,8 @@ def test_own_step_size_holds_beyond_a_flat_start(monkeypatch):
         pm.Potential("hill", 1e4 * pst.UnitVector("u", n=3)[0] ** 2)
     options = {"start": {"u": np.array([1e-6, 1.0, 0.0])}, "epochs": 5, "progressbar": False, "random_seed": 1}
     assert abs(pst.minimize_stochastic(model, **options)["u"][0]) > 0.999
-    at_start = optimize._gentle_step_size
-    monkeypatch.setattr(optimize, "_first_step_size", lambda d, m, flat, friction, rng: at_start(d, m, flat, rng)[0])
+    at_start = _stochastic._gentle_step_size
+    monkeypatch.setattr(_stochastic, "_first_step_size", lambda d, m, flat, friction, rng: at_start(d, m, flat, rng)[0])
     with pytest.warns(UserWarning, match="diverged"):
         pst.minimize_stochastic(model, **options)
 
@@ -229,15 +230,45 @@ def test_bad_settings(arguments, message):
 def test_bad_problems(joint_model):
     model, _ = regression_model(50)
     with pytest.raises(ValueError, match=r"find_MAP needs the whole data.*minimize_stochastic"):
-        pst.find_MAP(model, progressbar=False)
+        pst.find_MAP(model=model, progressbar=False)
     with pm.Model() as model:
         u = pst.UnitVector("u", n=3)
         pm.Potential("wall", pt.switch(u[0] > 2, 0.0, -np.inf))
     with pytest.raises(ValueError, match="log density is -inf at the start"):
-        pst.find_MAP(model, progressbar=False)
+        pst.find_MAP(model=model, progressbar=False)
     model = joint_model
-    with pytest.warns(UserWarning, match="stopped after 2 iterations"):
-        pst.find_MAP(model, max_iterations=2, progressbar=False)
+    with pytest.warns(UserWarning, match="stopped after . iterations and . evaluations"):
+        pst.find_MAP(model=model, maxeval=5, progressbar=False)
     with pytest.warns(UserWarning, match="diverged in epoch"):
         found = pst.minimize_stochastic(model, step_size=5.0, progressbar=False)
     assert not found.converged and np.all(np.isfinite(found["U"]))
+
+
+def test_arguments_are_those_of_pymc_in_its_order():
+    ours, theirs = (list(inspect.signature(function).parameters.values()) for function in (pst.find_MAP, pm.find_MAP))
+    by_place = [p.name for p in theirs if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [p.name for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD] == by_place
+    assert {"seed"} <= {p.name for p in ours if p.kind is p.KEYWORD_ONLY}
+
+
+def test_old_arguments_still_work_with_a_warning():
+    with pm.Model() as model:
+        pst.VonMisesFisher("x", mu=[0.0, 0.0, 1.0], kappa=5)
+    new = pst.find_MAP(progressbar=False, seed=3, model=model)
+    with pytest.warns(FutureWarning, match="`model` by name"), pytest.warns(FutureWarning, match="`seed`"):
+        old = pst.find_MAP(model, progressbar=False, random_seed=3)
+    np.testing.assert_array_equal(old["x"], new["x"])
+    np.testing.assert_array_equal(old.history, new.history)
+    with pytest.warns(FutureWarning, match="maxeval"), pytest.warns(UserWarning, match="stopped after 1 iterations"):
+        pst.find_MAP(model=model, max_iterations=1, progressbar=False)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tol'"):
+        pst.find_MAP(model=model, tol=1)
+    with pytest.raises(ValueError, match=r"method must be 'L-BFGS'.*'powell'"):
+        pst.find_MAP(model=model, method="powell")
+
+
+def test_transformed_values_and_the_optimisers_record(joint_model):
+    best, record = pst.find_MAP(None, None, "L-BFGS-B", True, True, False, model=joint_model)
+    assert record.evaluations == best.n_evaluations
+    np.testing.assert_allclose(np.exp(best["scale_log__"]), best["scale"])
+    np.testing.assert_array_equal(best["U_polar__"], best["U"])

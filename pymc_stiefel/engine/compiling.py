@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import pickle
 import re
 import warnings
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.caching import Cache
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
@@ -97,22 +100,48 @@ def _enable_cache(target, function) -> None:
         target.enable_caching()
     except RuntimeError:  # numba found no directory it may write to
         return
-    target._cache.save_overload = _forgiving(target._cache.save_overload)
+    cache = target._cache
+    cache.load_overload, cache.save_overload = partial(_load, cache), partial(_save, cache)
     cache_file: Any = getattr(target._cache, "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = (cache_file._source_stamp, source_key(function.__code__.co_filename))
 
 
-def _forgiving(save):
-    """A full disk costs the next process a compilation, not this one its result."""
+_numba_load, _numba_save = Cache.load_overload, Cache.save_overload
 
-    def save_overload(*arguments):
-        try:
-            save(*arguments)
-        except OSError as error:
-            warnings.warn(f"the compiled sampler could not be cached on disk: {error}", RuntimeWarning, stacklevel=2)
 
-    return save_overload
+def _load(cache, *arguments):
+    """A file that was cut off or overwritten costs a compilation, and is replaced."""
+    try:
+        return _numba_load(cache, *arguments)
+    except Exception as error:  # pickle raises whatever the bytes suggest
+        text = f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"a damaged file in the compile cache {cache.cache_path} is replaced ({text})", RuntimeWarning, stacklevel=2
+        )
+        with suppress(OSError):  # as for _save
+            cache.flush()
+        return None
+
+
+def _save(cache, *arguments):
+    """A full disk, or one that cannot be written, costs the next process a compilation, not this one its result."""
+    try:
+        _numba_save(cache, *arguments)
+    except (OSError, EOFError, pickle.UnpicklingError) as error:
+        text = f"compiled code could not be saved in {cache.cache_path}: {error}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+@contextmanager
+def forgiving_caches() -> Iterator[None]:
+    """The same for whatever numba compiles within, such as functions of PyTensor."""
+    before = Cache.load_overload, Cache.save_overload
+    Cache.load_overload, Cache.save_overload = _load, _save
+    try:
+        yield
+    finally:
+        Cache.load_overload, Cache.save_overload = before
 
 
 _PACKAGE = Path(__file__).parent.parent

@@ -3,8 +3,6 @@ r"""PyTensor operations: the polar factor and the manifold guard; the base of th
 Each has its own derivative, because PyTensor's gradients of ``svd`` and ``eigh`` are wrong at equal singular
 values, which is where orthonormal matrices live. The Ops are defined for one matrix and batched by ``Blockwise``;
 the numba and JAX versions are in ``_numba`` and ``_jax``, loaded when that backend is.
-
-This module and the two dispatch modules are the only places that see differences between PyTensor 2 and 3.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,6 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
@@ -29,6 +25,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
+from pymc_stiefel._compat import Differentiable
 
 __all__ = [
     "MANIFOLD_TOLERANCE",
@@ -55,23 +52,6 @@ ALREADY_ORTHONORMAL = 1e-12
 def manifold_tolerance(dtype: str) -> float:
     """The tolerance of the manifold check for a floating type: 1e-6, wider in single precision."""
     return max(MANIFOLD_TOLERANCE, 100 * float(np.finfo(dtype).eps))
-
-
-class Differentiable(Op):
-    """An Op whose gradient is written once, as ``pullback``: PyTensor 2 knows it by the name ``L_op``."""
-
-    def pullback(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
-    ) -> list[Variable]:
-        raise NotImplementedError(f"{type(self).__name__} has no derivative")
-
-
-if not hasattr(Op, "pullback"):  # PyTensor 2
-
-    def _l_op(self, inputs, outputs, output_grads):
-        return self.pullback(inputs, outputs, output_grads)
-
-    Differentiable.L_op = _l_op  # type: ignore[method-assign]
 
 
 def as_float(Z: Any) -> Any:

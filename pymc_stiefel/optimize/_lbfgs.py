@@ -104,7 +104,8 @@ def minimize(
     layout: Layout,
     *,
     gtol: float,
-    max_iterations: int,
+    max_evaluations: int = 5000,
+    max_iterations: float = np.inf,
     memory: int = 12,
     report: Callable[[int, float, float], None] | None = None,
 ) -> Result:
@@ -118,7 +119,9 @@ def minimize(
     pairs: deque[tuple[Vector, Vector]] = deque(maxlen=memory)
     history = [value]
     iteration = 0
-    while (norm := float(np.linalg.norm(gradient))) > gtol and iteration < max_iterations:
+    while (norm := float(np.linalg.norm(gradient))) > gtol:
+        if iteration >= max_iterations or search.evaluations >= max_evaluations:
+            break
         direction = -_two_loops(pairs, gradient)
         slope = float(direction @ gradient)
         if not slope < 0:

@@ -16,7 +16,8 @@ from pymc.util import get_random_generator
 from pymc.vartypes import continuous_types
 from threadpoolctl import threadpool_limits
 
-from pymc_stiefel.compile._density import ModelDensity, manifold_block
+from pymc_stiefel.compile._density import ModelDensity
+from pymc_stiefel.compile._layout import manifold_block
 
 # States up to this size gain nothing from a second thread.
 SMALL = 20_000
@@ -158,7 +159,10 @@ class ManifoldStep(ArrayStepShared):
                 flat = self._checked_start(flat, point)
         elif self.ahead and not self.ahead.is_over:  # the data have changed: what was drawn beforehand is void
             flat = self.ahead.last.copy()
+        if not self._density.checked:  # the data are new
+            self._density.check(self.chain.state.q if flat is None else flat)
         states, statistics = self._draws(flat, changed)
+        self._density.raise_error()
         points = self._density.unpack(states, point)
         seconds = (time.perf_counter() - start) / len(points)
         processor_seconds = (time.process_time() - processor_start) / len(points)
@@ -177,6 +181,7 @@ class ManifoldStep(ArrayStepShared):
         """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
         density = self._density
         flat = density.on_manifold(flat)
+        density.check(flat)
         value, gradient = density(flat)
         if np.isfinite(value) and np.all(np.isfinite(gradient)):
             return flat

@@ -1,10 +1,8 @@
-"""The step methods that ``pm.sample`` runs: the only room that knows how PyMC drives a sampler."""
+"""Hamiltonian Monte Carlo under ``pm.sample``."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import field
-from types import FrameType
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +16,9 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel.compile._density import ModelDensity, manifold_block
+from pymc_stiefel._compat import choice_of_steps
+from pymc_stiefel.compile._density import ModelDensity
+from pymc_stiefel.compile._layout import manifold_block
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
@@ -299,32 +299,14 @@ class StiefelNUTS(_ManifoldHMC):
 
     @staticmethod
     def competence(var, has_grad):
-        """Ideal for every continuous variable of a model that has an orthonormal one."""
-        model, external = _model_being_sampled()
-        if model is None or external or not has_grad or var.dtype not in continuous_types:
+        """Ideal for the continuous variables of a model with an orthonormal one that has no step yet."""
+        choice = choice_of_steps()
+        if choice is None or choice.external or not has_grad or var.dtype not in continuous_types:
             return Competence.INCOMPATIBLE
-        if any(manifold_block(model, value) is not None for value in model.continuous_value_vars):
+        left = [value for value in choice.model.continuous_value_vars if value not in choice.assigned]
+        if any(manifold_block(choice.model, value) is not None for value in left):
             return Competence.IDEAL
         return Competence.INCOMPATIBLE
-
-
-def _model_being_sampled() -> tuple[pm.Model | None, bool]:
-    """The model for which PyMC chooses steps just now, and whether an external NUTS has been asked for.
-
-    PyMC asks for the competence in a variable without saying of which model. Where the model is not in a context
-    (``pm.sample(model=model)``) only the caller knows it.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    model, external = None, False
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "pymc.sampling.mcmc":
-            if frame.f_code.co_name == "assign_step_methods":
-                model = frame.f_locals.get("model")
-            elif frame.f_code.co_name == "sample":
-                external = frame.f_locals.get("nuts_sampler") not in (None, "pymc")
-                break
-        frame = frame.f_back
-    return (model if model is not None else modelcontext(None)), external
 
 
 def _checked_settings(**given) -> Settings:

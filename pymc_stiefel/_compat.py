@@ -1,0 +1,75 @@
+"""All that differs between versions of PyMC and PyTensor, and the one look at the frames of PyMC."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.op import Op
+from pytensor.tensor import subtensor
+
+MCMC = "pymc.sampling.mcmc"
+
+
+class Differentiable(Op):
+    """An Op whose gradient is written once, as ``pullback``: PyTensor 2 knows it by the name ``L_op``."""
+
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
+    ) -> list[Variable]:
+        raise NotImplementedError(f"{type(self).__name__} has no derivative")
+
+
+if not hasattr(Op, "pullback"):  # PyTensor 2
+
+    def _l_op(self, inputs, outputs, output_grads):
+        return self.pullback(inputs, outputs, output_grads)
+
+    Differentiable.L_op = _l_op  # type: ignore[method-assign]
+
+
+_READS = {
+    getattr(subtensor, name): getattr(subtensor, name.replace("Inc", ""))
+    for name in ("IncSubtensor", "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
+    if hasattr(subtensor, name)  # the last is not in PyTensor 3
+}
+
+
+def indexing(node: Any) -> Any:
+    """The node that reads by the indices by which ``node`` reads or writes; None if it does neither."""
+    kind = type(node.op)
+    if kind in _READS:
+        options = [node.op.idx_list] if hasattr(node.op, "idx_list") else []  # in PyTensor 2 only with slices
+        return _READS[kind](*options).make_node(node.inputs[0], *node.inputs[2:])
+    return node if kind in _READS.values() else None
+
+
+class Choice(NamedTuple):
+    """A choice of step methods that PyMC is making."""
+
+    model: pm.Model
+    assigned: set[Variable]  # value variables that have a step already
+    external: bool  # whether a NUTS of another library was asked for
+
+
+def choice_of_steps() -> Choice | None:
+    """What PyMC is choosing steps for, or None where that cannot be found out.
+
+    PyMC asks for the competence in a variable without saying of which model. Only the caller knows it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    model, assigned, external = None, set(), False
+    while frame is not None:
+        if frame.f_globals.get("__name__") == MCMC:
+            if frame.f_code.co_name == "assign_step_methods":
+                model = frame.f_locals.get("model")
+                assigned = frame.f_locals.get("assigned_vars", set())
+            elif frame.f_code.co_name == "sample":
+                external = frame.f_locals.get("nuts_sampler") not in (None, "pymc")
+                break
+        frame = frame.f_back
+    return Choice(model, set(assigned), external) if isinstance(model, pm.Model) else None
