@@ -55,7 +55,8 @@ __all__ = [
 ]
 
 Matrix = NDArray[np.float64]
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 TOLERANCE = 1e-6  # of matrices said to be orthonormal or tangent
 
 
@@ -133,26 +134,28 @@ RULES: dict[str, Callable[[str, Any, dict[str, Any]], Any]] = {
 }
 
 
-def _checked(function: Callable[P, R] | None = None, **special: Any) -> Any:
+def _checked(**special: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check every argument by the rule of its name; the notation is the same in all functions."""
-    if function is None:
-        return functools.partial(_checked, **special)
-    signature, rules = inspect.signature(function), RULES | special
 
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        checked: dict[str, Any] = {}
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            checked[name] = rules[name](name, value, checked)
-        return function(**checked)  # type: ignore[call-arg]
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature, rules = inspect.signature(function), RULES | special
 
-    return call
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            checked: dict[str, Any] = {}
+            for name, value in signature.bind(*args, **kwargs).arguments.items():
+                checked[name] = rules[name](name, value, checked)
+            return function(**checked)  # type: ignore[call-arg]
+
+        return call
+
+    return decorate
 
 
 # ---------------------------------------------------------------- matrices
 
 
-@_checked
+@_checked()
 def manifold_dimension(n: int, p: int) -> int:
     """Dimension of St(n, p), ``n p - p (p + 1) / 2``.
 
@@ -198,7 +201,7 @@ def orthogonality_error(X: Matrix) -> Matrix:
 # ---------------------------------------------------------------- tangent space
 
 
-@_checked
+@_checked()
 def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     """Orthogonal projection ``G - X sym(X'G)`` of ``G`` on the tangent space at ``X``.
 
@@ -228,7 +231,7 @@ def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     return G - X @ (XtG + XtG.T) / 2
 
 
-@_checked
+@_checked()
 def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     """The two parts ``(A, B)`` of a tangent matrix ``r = X A + B``.
 
@@ -265,7 +268,7 @@ def _split(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     return (Xtr - Xtr.T) / 2, r - X @ Xtr if X.shape[0] > X.shape[1] else np.zeros_like(r)
 
 
-@_checked
+@_checked()
 def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
     """``W = r X' - X r'``, which every left-invariant drift conserves.
 
@@ -299,7 +302,7 @@ def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
 # ---------------------------------------------------------------- metric
 
 
-@_checked
+@_checked()
 def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
     """Masses ``(c, w)`` of the canonical or the embedded metric.
 
@@ -329,7 +332,7 @@ def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
     return np.ones(p), np.full((p, p), 2.0 if kind == "canonical" else 1.0)
 
 
-@_checked
+@_checked()
 def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
     """Velocity ``X (w * A) + B diag(c)`` that belongs to the momentum ``r = X A + B``.
 
@@ -365,7 +368,7 @@ def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
     return X @ (w * A) + B * c
 
 
-@_checked
+@_checked()
 def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
     r"""Half the pairing of momentum and velocity.
 
@@ -398,7 +401,7 @@ def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
     return 0.5 * float(np.sum(c * np.sum(B**2, axis=0)) + np.sum(w * A**2))
 
 
-@_checked
+@_checked()
 def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> Matrix:
     r"""A momentum from the law ``exp(-K)``.
 
@@ -440,7 +443,7 @@ def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> 
 # ---------------------------------------------------------------- drifts
 
 
-@_checked
+@_checked()
 def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     r"""Cayley retraction with vector transport, canonical metric (the paper's oHMC).
 
@@ -487,7 +490,7 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     return X_new, X_new @ A + B - 2 * h * Y @ S
 
 
-@_checked
+@_checked()
 def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     r"""Geodesic flow of the embedded metric (Byrne & Girolami's geodesic Monte Carlo).
 
@@ -530,7 +533,7 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     return moved[:, :p] @ back, moved[:, p:] @ back
 
 
-@_checked
+@_checked()
 def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
     """Symmetric composition of the exact flows of single pairs and single columns, for any metric.
 
@@ -615,7 +618,7 @@ def _pair_flow(X: Matrix, A: Matrix, B: Matrix, i: int, j: int, t: float) -> Non
 # ---------------------------------------------------------------- projections on the manifold
 
 
-@_checked
+@_checked()
 def polar(Z: Matrix) -> Matrix:
     """The nearest orthonormal matrix, ``Z (Z'Z)^{-1/2}``.
 
@@ -640,7 +643,7 @@ def polar(Z: Matrix) -> Matrix:
     return U @ Vt
 
 
-@_checked
+@_checked()
 def polar_pullback(Z: Matrix, G: Matrix) -> Matrix:
     r"""Gradient in ``Z`` of a function of ``polar(Z)`` whose gradient there is ``G``.
 

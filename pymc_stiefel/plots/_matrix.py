@@ -239,9 +239,8 @@ def plot_sphere(
     """
     _check_method(method)
     max_draws = check.whole("max_draws", max_draws)
-    view = check.numbers("view", view)
-    if view.shape != (2,):
-        raise ValueError(f"view must be two numbers, elevation and azimuth, got {view.tolist()}")
+    if check.numbers("view", view).shape != (2,):
+        raise ValueError(f"view must be two numbers, elevation and azimuth, got {view!r}")
     draws = plain_draws(data, var_names, group)
     n, p = draws.shape[-2:]
     if n not in (2, 3):
