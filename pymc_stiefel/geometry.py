@@ -3,15 +3,16 @@ r"""The geometry of orthonormal matrices: formulas in plain NumPy.
 Notation, used in the whole package
 -----------------------------------
 ``St(n, p)``
-    matrices ``X`` of shape ``(n, p)`` with :math:`X'X = I_p`, :math:`n \ge p \ge 1`.
+    orthonormal matrices ``X`` of shape ``(n, p)``, :math:`X'X = I_p`, :math:`n \ge p \ge 1`.
 ``r``
     momentum, a tangent matrix :math:`r = XA + B` with ``A`` skew (p x p) and :math:`X'B = 0`,
     paired with velocities by the trace, :math:`\langle r, V\rangle = \mathrm{tr}(r'V)`.
 ``c, w``
     the metric, :math:`K(r) = \tfrac12\sum_k c_k |B e_k|^2 + \tfrac12\sum_{ij} w_{ij} A_{ij}^2`;
-    canonical: ``c = 1, w = 2``; embedded: ``c = 1, w = 1``.
+    masses of the columns, ``c`` (p,), and of the pairs, ``w`` (p, p), symmetric, any positive numbers.
+    Canonical: ``c = 1, w = 2``; embedded: ``c = 1, w = 1``, see :func:`metric`.
 ``t``
-    the time of a drift, that is the flow of ``K`` alone.
+    the time of a drift, that is the flow of ``K`` alone; any number, negative ones go back.
 
 The functions work on one matrix and are written to be read; the compiled kernels in
 ``pymc_stiefel.engine`` are tested against them.
@@ -237,10 +238,8 @@ def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
+    X, r
+        As in the notation of this module.
 
     Returns
     -------
@@ -274,10 +273,8 @@ def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
+    X, r
+        As in the notation of this module.
 
     Returns
     -------
@@ -338,14 +335,8 @@ def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, r, c, w
+        As in the notation of this module.
 
     Returns
     -------
@@ -376,14 +367,8 @@ def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, r, c, w
+        As in the notation of this module.
 
     Examples
     --------
@@ -410,12 +395,8 @@ def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> 
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, c, w
+        As in the notation of this module.
     rng : numpy.random.Generator
 
     Returns
@@ -456,17 +437,13 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    t : float
-        Time; any number, negative ones go back.
+    X, r, t
+        As in the notation of this module.
 
     Returns
     -------
     X, r : array (n, p)
-        The matrix that was reached, and the momentum there.
+        What was reached.
 
     References
     ----------
@@ -499,17 +476,13 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    t : float
-        Time; any number, negative ones go back.
+    X, r, t
+        As in the notation of this module.
 
     Returns
     -------
     X, r : array (n, p)
-        The matrix that was reached, and the momentum there.
+        What was reached.
 
     References
     ----------
@@ -543,21 +516,13 @@ def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tup
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    t : float
-        Time; any number, negative ones go back.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, r, t, c, w
+        As in the notation of this module.
 
     Returns
     -------
     X, r : array (n, p)
-        The matrix that was reached, and the momentum there.
+        What was reached.
 
     Examples
     --------
