@@ -11,7 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class UnknownName(KeyError, ValueError):
@@ -111,7 +112,7 @@ def matrix(name: str, value: Any, *, like: tuple[str, NDArray] | None = None, ba
 
 def several(name: str, value: Any, least: int = 1) -> tuple[int, ...]:
     """One integer or a sequence of them, as a tuple."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or np.ndim(value) == 0:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
         return (whole(name, value, least),)
     return tuple(whole(name, one, least) for one in value)
 

@@ -3,15 +3,16 @@ r"""The geometry of orthonormal matrices: formulas in plain NumPy.
 Notation, used in the whole package
 -----------------------------------
 ``St(n, p)``
-    matrices ``X`` of shape ``(n, p)`` with :math:`X'X = I_p`, :math:`n \ge p \ge 1`.
+    orthonormal matrices ``X`` of shape ``(n, p)``, :math:`X'X = I_p`, :math:`n \ge p \ge 1`.
 ``r``
     momentum, a tangent matrix :math:`r = XA + B` with ``A`` skew (p x p) and :math:`X'B = 0`,
     paired with velocities by the trace, :math:`\langle r, V\rangle = \mathrm{tr}(r'V)`.
 ``c, w``
     the metric, :math:`K(r) = \tfrac12\sum_k c_k |B e_k|^2 + \tfrac12\sum_{ij} w_{ij} A_{ij}^2`;
-    canonical: ``c = 1, w = 2``; embedded: ``c = 1, w = 1``.
+    masses of the columns, ``c`` (p,), and of the pairs, ``w`` (p, p), symmetric, any positive numbers.
+    Canonical: ``c = 1, w = 2``; embedded: ``c = 1, w = 1``, see :func:`metric`.
 ``t``
-    the time of a drift, that is the flow of ``K`` alone.
+    the time of a drift, that is the flow of ``K`` alone; any number, negative ones go back.
 
 The functions work on one matrix and are written to be read; the compiled kernels in
 ``pymc_stiefel.engine`` are tested against them.
@@ -55,7 +56,8 @@ __all__ = [
 ]
 
 Matrix = NDArray[np.float64]
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 TOLERANCE = 1e-6  # of matrices said to be orthonormal or tangent
 
 
@@ -133,26 +135,28 @@ RULES: dict[str, Callable[[str, Any, dict[str, Any]], Any]] = {
 }
 
 
-def _checked(function: Callable[P, R] | None = None, **special: Any) -> Any:
+def _checked(**special: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Check every argument by the rule of its name; the notation is the same in all functions."""
-    if function is None:
-        return functools.partial(_checked, **special)
-    signature, rules = inspect.signature(function), RULES | special
 
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        checked: dict[str, Any] = {}
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            checked[name] = rules[name](name, value, checked)
-        return function(**checked)  # type: ignore[call-arg]
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature, rules = inspect.signature(function), RULES | special
 
-    return call
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            checked: dict[str, Any] = {}
+            for name, value in signature.bind(*args, **kwargs).arguments.items():
+                checked[name] = rules[name](name, value, checked)
+            return function(**checked)  # type: ignore[call-arg]
+
+        return call
+
+    return decorate
 
 
 # ---------------------------------------------------------------- matrices
 
 
-@_checked
+@_checked()
 def manifold_dimension(n: int, p: int) -> int:
     """Dimension of St(n, p), ``n p - p (p + 1) / 2``.
 
@@ -198,7 +202,7 @@ def orthogonality_error(X: Matrix) -> Matrix:
 # ---------------------------------------------------------------- tangent space
 
 
-@_checked
+@_checked()
 def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     """Orthogonal projection ``G - X sym(X'G)`` of ``G`` on the tangent space at ``X``.
 
@@ -228,16 +232,14 @@ def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     return G - X @ (XtG + XtG.T) / 2
 
 
-@_checked
+@_checked()
 def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     """The two parts ``(A, B)`` of a tangent matrix ``r = X A + B``.
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
+    X, r
+        As in the notation of this module.
 
     Returns
     -------
@@ -265,16 +267,14 @@ def _split(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     return (Xtr - Xtr.T) / 2, r - X @ Xtr if X.shape[0] > X.shape[1] else np.zeros_like(r)
 
 
-@_checked
+@_checked()
 def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
     """``W = r X' - X r'``, which every left-invariant drift conserves.
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
+    X, r
+        As in the notation of this module.
 
     Returns
     -------
@@ -299,7 +299,7 @@ def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
 # ---------------------------------------------------------------- metric
 
 
-@_checked
+@_checked()
 def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
     """Masses ``(c, w)`` of the canonical or the embedded metric.
 
@@ -329,20 +329,14 @@ def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
     return np.ones(p), np.full((p, p), 2.0 if kind == "canonical" else 1.0)
 
 
-@_checked
+@_checked()
 def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
     """Velocity ``X (w * A) + B diag(c)`` that belongs to the momentum ``r = X A + B``.
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, r, c, w
+        As in the notation of this module.
 
     Returns
     -------
@@ -365,7 +359,7 @@ def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
     return X @ (w * A) + B * c
 
 
-@_checked
+@_checked()
 def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
     r"""Half the pairing of momentum and velocity.
 
@@ -373,14 +367,8 @@ def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, r, c, w
+        As in the notation of this module.
 
     Examples
     --------
@@ -398,7 +386,7 @@ def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
     return 0.5 * float(np.sum(c * np.sum(B**2, axis=0)) + np.sum(w * A**2))
 
 
-@_checked
+@_checked()
 def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> Matrix:
     r"""A momentum from the law ``exp(-K)``.
 
@@ -407,12 +395,8 @@ def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> 
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, c, w
+        As in the notation of this module.
     rng : numpy.random.Generator
 
     Returns
@@ -440,7 +424,7 @@ def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> 
 # ---------------------------------------------------------------- drifts
 
 
-@_checked
+@_checked()
 def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     r"""Cayley retraction with vector transport, canonical metric (the paper's oHMC).
 
@@ -453,17 +437,13 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    t : float
-        Time; any number, negative ones go back.
+    X, r, t
+        As in the notation of this module.
 
     Returns
     -------
     X, r : array (n, p)
-        The matrix that was reached, and the momentum there.
+        What was reached.
 
     References
     ----------
@@ -487,7 +467,7 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     return X_new, X_new @ A + B - 2 * h * Y @ S
 
 
-@_checked
+@_checked()
 def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     r"""Geodesic flow of the embedded metric (Byrne & Girolami's geodesic Monte Carlo).
 
@@ -496,17 +476,13 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    t : float
-        Time; any number, negative ones go back.
+    X, r, t
+        As in the notation of this module.
 
     Returns
     -------
     X, r : array (n, p)
-        The matrix that was reached, and the momentum there.
+        What was reached.
 
     References
     ----------
@@ -530,7 +506,7 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     return moved[:, :p] @ back, moved[:, p:] @ back
 
 
-@_checked
+@_checked()
 def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
     """Symmetric composition of the exact flows of single pairs and single columns, for any metric.
 
@@ -540,21 +516,13 @@ def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tup
 
     Parameters
     ----------
-    X : array (n, p)
-        Orthonormal.
-    r : array (n, p)
-        Tangent at ``X``.
-    t : float
-        Time; any number, negative ones go back.
-    c : array (p,)
-        Masses of the columns, as from :func:`metric`; any positive numbers.
-    w : array (p, p)
-        Masses of the pairs, symmetric and positive.
+    X, r, t, c, w
+        As in the notation of this module.
 
     Returns
     -------
     X, r : array (n, p)
-        The matrix that was reached, and the momentum there.
+        What was reached.
 
     Examples
     --------
@@ -615,7 +583,7 @@ def _pair_flow(X: Matrix, A: Matrix, B: Matrix, i: int, j: int, t: float) -> Non
 # ---------------------------------------------------------------- projections on the manifold
 
 
-@_checked
+@_checked()
 def polar(Z: Matrix) -> Matrix:
     """The nearest orthonormal matrix, ``Z (Z'Z)^{-1/2}``.
 
@@ -640,7 +608,7 @@ def polar(Z: Matrix) -> Matrix:
     return U @ Vt
 
 
-@_checked
+@_checked()
 def polar_pullback(Z: Matrix, G: Matrix) -> Matrix:
     r"""Gradient in ``Z`` of a function of ``polar(Z)`` whose gradient there is ``G``.
 

@@ -160,6 +160,24 @@ def test_a_trapped_chain_is_named(caplog):
     assert not [w for w in pst.check(trace(x=x), model, search=False) if "trapped" in w.message]
 
 
+def test_chains_that_are_all_trapped_are_named(caplog):
+    """No chain knows better: a search from new starts does."""
+    x = exact.von_mises_fisher([1.0, 0.0, 0.0], kappa=40.0, size=(CHAINS, DRAWS), rng=np.random.default_rng(9))
+    found, _ = messages(caplog, lambda: pst.check(trace(x=x), two_modes()))
+    assert [warning.message[:18] for warning in found] == [f"Chain {c} is trapped" for c in range(CHAINS)]
+
+
+def test_a_spike_that_holds_nothing_raises_no_alarm():
+    """A mode 14 nats higher, but three thousand times narrower in both directions, has less mass."""
+    rng = np.random.default_rng(10)
+    with pm.Model() as model:
+        x = pst.UnitVector("x", n=3)
+        pm.Potential("modes", pm.math.logaddexp(40.0 * x[0], 4e8 * (x[2] - 1) + 54.0))
+    x = exact.von_mises_fisher([1.0, 0.0, 0.0], kappa=40.0, size=(CHAINS, DRAWS), rng=rng)
+    x[3] = [0.0, 0.0, 1.0]
+    assert not [warning for warning in pst.check(trace(x=x), model) if "trapped" in warning.message]
+
+
 def test_a_density_without_a_mode_raises_no_alarm():
     """The search goes on for ever in the neck of a funnel; how far it has come in each chain says nothing."""
     rng = np.random.default_rng(6)

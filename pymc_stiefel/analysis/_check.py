@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 logger = logging.getLogger("pymc.stats.convergence")  # where PyMC's own checks report
 NATS = 10.0  # between the modes of two chains, or between their mean log densities
 ITERATIONS, ROUNDS = 150, 4  # of a search from a last draw; a chain that seems trapped gets more rounds
+FRESH = 8  # searches from new starts
+MOST_CURVATURES = 1000  # dimensions up to which modes are weighed, by as many gradients
 SETTLED = 0.5  # nats that the last tenth of a search may still gain
 LOW_ENERGY = 0.3
 LOW_ACCEPTANCE = 0.2  # below the target
@@ -42,7 +44,8 @@ def check(
     effective sizes are those of aligned draws, of the matrix and of all variables that move with it. One line of the
     log says what was found. The other checks are divergences, tree depth, E-BFMI, acceptance, differences between the
     mean log densities of the chains, and a short search for the nearest mode from the last draw of every chain: a chain
-    whose mode is more than 10 nats below that of another is trapped, which R-hat may not see.
+    whose mode is more than 10 nats below that of another, or below one that is found from a new start, is trapped,
+    which R-hat may not see.
 
     Parameters
     ----------
@@ -129,7 +132,7 @@ def _sampler_warnings(stats: xr.Dataset, target_accept: float) -> list[SamplerWa
         energy = stats["energy"].transpose("chain", "draw").values
         with np.errstate(invalid="ignore", divide="ignore"):
             bfmi = (np.diff(energy, axis=1) ** 2).mean(axis=1) / energy.var(axis=1)
-        for chain in np.flatnonzero(bfmi < LOW_ENERGY):
+        for chain in np.flatnonzero(bfmi < LOW_ENERGY).tolist():
             message = (
                 f"Chain {chain} has an E-BFMI of {bfmi[chain]:.2f}, below {LOW_ENERGY}: energies are explored slowly."
             )
@@ -216,7 +219,8 @@ class Tested:
     def __init__(self, model: pm.Model, draws: dict[str, Array]) -> None:
         self.model, self.draws = model, draws
         values = model.continuous_value_vars
-        start = make_initial_point_fn(model=model)(0)
+        self.make_start = make_initial_point_fn(model=model)
+        start = self.make_start(0)
         # as the sampler compiles it, Jacobians included, so that a cached version serves
         self.density = ModelDensity(model, values, start, widths=True, minibatches=True)
         self.random = len(self.density.batches.rows) > 0
@@ -239,34 +243,74 @@ class Tested:
     def _search(self, q: Array) -> _lbfgs.Result:
         return _lbfgs.minimize(self._objective, q, self.density.layout, gtol=1e-2, max_iterations=ITERATIONS)
 
+    def _fresh_search(self, seed: int) -> _lbfgs.Result | None:
+        """From a start of the model's own; matrices first, since scales would fit themselves to a random matrix."""
+
+        def matrices_only(q: Array) -> tuple[float, Array]:
+            value, gradient = self._objective(q)
+            gradient[self.density.layout.stiefel :] = 0.0
+            return value, gradient
+
+        q = self.density.on_manifold(self.density.pack(self.make_start(seed)))
+        value, gradient = self._objective(q)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            return None
+        return self._search(_lbfgs.minimize(matrices_only, q, self.density.layout, gtol=1e-2, max_iterations=40).q)
+
+    def _log_weight(self, mode: _lbfgs.Result) -> float:
+        """Height and width of a mode, by Laplace; directions wider than one count as one."""
+        manifold, step = _lbfgs.Manifold(self.density.layout), 1e-6
+        here = manifold.project(mode.q, self._objective(mode.q)[1])
+        rows = []
+        for unit in np.eye(self.density.layout.size):
+            moved = manifold.retract(mode.q, step * manifold.project(mode.q, unit))
+            there = manifold.project(mode.q, manifold.project(moved, self._objective(moved)[1]))
+            rows.append((there - here) / step)
+        curvature = np.array(rows)
+        if not np.isfinite(curvature).all():
+            return -np.inf
+        return -mode.value - 0.5 * float(np.log(np.maximum(np.linalg.eigvalsh((curvature + curvature.T) / 2), 1)).sum())
+
     def trapped_chains(self) -> list[SamplerWarning]:
-        """Chains whose nearest mode is far below that of another."""
+        """Chains whose nearest mode is far below that of another chain, or below one that a fresh search finds."""
         if self.random or self.density.shared:  # with discrete variables, chains have densities of their own
             return []
         modes = [self._search(self.density.on_manifold(self.flat(point))) for point in self.last]
         for _ in range(ROUNDS - 1):
-            best = min(mode.value for mode in modes)
-            if not any(mode.value > best + NATS and not _settled(mode) for mode in modes):
+            highest = min(mode.value for mode in modes)
+            if not any(mode.value > highest + NATS and not _settled(mode) for mode in modes):
                 break
             modes = [mode if _settled(mode) else self._search(mode.q) for mode in modes]
         # A draw is about half its dimension below its mode. Where a density has a neck and no mode, or the chain was
         # still on its way (which its mean log density tells), the climb is longer and its height says nothing.
         layout = self.density.layout
-        size = layout.size - int((layout.p * (layout.p + 1) // 2).sum())
-        climbs = [-self.logp(point) - mode.value for point, mode in zip(self.last, modes, strict=True)]
-        usable = [_settled(mode) and climb < 2 * size + 20 for mode, climb in zip(modes, climbs, strict=True)]
-        best = min((mode.value for mode, good in zip(modes, usable, strict=True) if good), default=np.inf)
-        found = []
-        for chain, (mode, good) in enumerate(zip(modes, usable, strict=True)):
-            if good and mode.value > best + NATS:
-                message = (
-                    f"Chain {chain} is trapped: the mode nearest to its last draw is {mode.value - best:.0f} nats "
-                    "below the best that is known. Its draws are not those of the posterior; start it elsewhere by "
-                    "`initvals`."
-                )
-                extra = [-mode.value for mode in modes]
-                found.append(SamplerWarning(WarningType.CONVERGENCE, message, "error", extra=extra))
-        return found
+        longest = 2 * (layout.size - int((layout.p * (layout.p + 1) // 2).sum())) + 20
+        usable = {
+            chain: mode
+            for chain, (point, mode) in enumerate(zip(self.last, modes, strict=True))
+            if _settled(mode) and -self.logp(point) - mode.value < longest
+        }
+        if not usable:
+            return []
+        known = list(usable.values())
+        if layout.size <= MOST_CURVATURES:
+            fresh = [self._fresh_search(seed) for seed in range(FRESH)]
+            known += [mode for mode in fresh if mode is not None and _settled(mode)]
+        best = min(known, key=lambda mode: mode.value)
+        low = {chain: mode.value - best.value for chain, mode in usable.items() if mode.value > best.value + NATS}
+        if low and layout.size <= MOST_CURVATURES:  # a spike may be high and hold nothing
+            weight = self._log_weight(best)
+            low = {chain: nats for chain, nats in low.items() if weight > self._log_weight(usable[chain]) + NATS}
+        return [
+            SamplerWarning(
+                WarningType.CONVERGENCE,
+                f"Chain {chain} is trapped: the mode nearest to its last draw is {nats:.0f} nats below the best that "
+                "is known. Its draws are not those of the posterior; start it elsewhere by `initvals`.",
+                "error",
+                extra=[-mode.value for mode in modes],
+            )
+            for chain, nats in low.items()
+        ]
 
 
 def _settled(mode: _lbfgs.Result) -> bool:

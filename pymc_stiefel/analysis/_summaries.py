@@ -137,7 +137,7 @@ def summary(
     >>> pst.summary(draws, kind=("angles", "raw"))["r_hat"].lt(1.1).all()
     np.True_
     """
-    kinds = list(kind) if isinstance(kind, list | tuple) and kind else [kind]
+    kinds: list[Any] = list(kind) if isinstance(kind, list | tuple) and kind else [kind]
     for one in kinds:
         if one is not None:
             check.choice("kind", one, KINDS)

@@ -7,6 +7,7 @@ degrees. Colours are those of Okabe & Ito, told apart by colour-blind readers.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -159,13 +160,13 @@ def plot_invariants(
         kind = "angles" if draws.shape[-2] > draws.shape[-1] else "aligned"
     check.choice("kind", kind, KINDS)
     if draws.ndim > 4:
-        again = {"kind": kind, "method": method, "max_rows": max_rows}
+        again: dict[str, Any] = {"kind": kind, "method": method, "max_rows": max_rows}
         size = (7.0, 0.5 + 1.45 * min(max_rows, draws.shape[-1] if kind == "angles" else max_rows))
         return small_multiples(draws, ax, size, lambda one, ax: plot_invariants(one, ax=ax, **again))
     quantities = invariants(draws, kind=kind, method=method)
     table = summary_table(quantities)
     if kind == "angles":
-        quantities = np.degrees(quantities)
+        quantities = quantities * (180 / np.pi)
     order = np.argsort(-table["r_hat"].fillna(0).to_numpy(), kind="stable")[:max_rows]
     n_chains, n_draws = quantities.shape[:2]
     n_bins = int(np.clip(n_draws // 20, 5, 20))
@@ -235,7 +236,9 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
         raise check.UnknownName(f"data: no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")
     stats = stats[["energy"]].assign_coords({dim: np.arange(stats.sizes[dim]) for dim in ("chain", "draw")})
     if az.__version__.startswith("0."):
-        return az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax).figure
+        with warnings.catch_warnings():  # ArviZ 0.23 calls what Matplotlib 3.11 deprecates
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax).figure
     if ax is not None:
         raise ValueError(f"ax must be None, since ArviZ {az.__version__} makes a figure of its own, got {ax!r}")
     plot = az.plot_energy(xr.DataTree.from_dict({"/sample_stats": stats}), backend="matplotlib")

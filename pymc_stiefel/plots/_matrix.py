@@ -239,15 +239,14 @@ def plot_sphere(
     """
     _check_method(method)
     max_draws = check.whole("max_draws", max_draws)
-    view = check.numbers("view", view)
-    if view.shape != (2,):
-        raise ValueError(f"view must be two numbers, elevation and azimuth, got {view.tolist()}")
+    if check.numbers("view", view).shape != (2,):
+        raise ValueError(f"view must be two numbers, elevation and azimuth, got {view!r}")
     draws = plain_draws(data, var_names, group)
     n, p = draws.shape[-2:]
     if n not in (2, 3):
         raise ValueError(f"data: only n = 2 and n = 3 can be seen on a sphere, got n = {n}; try plot_alignment")
     if draws.ndim > 4:
-        again = {"method": method, "view": view, "max_draws": max_draws}
+        again: dict[str, Any] = {"method": method, "view": view, "max_draws": max_draws}
         return small_multiples(draws, ax, (3.6, 3.6), lambda one, ax: plot_sphere(one, ax=ax, **again))
     draws = aligned(draws, method)
     X = draws.values.reshape(-1, n, p)
@@ -319,7 +318,7 @@ def plot_alignment(
     max_draws = check.whole("max_draws", max_draws)
     raw = plain_draws(data, var_names, group, orthonormal=method != "varimax")
     if raw.ndim > 4:
-        again = {"method": method, "max_draws": max_draws}
+        again: dict[str, Any] = {"method": method, "max_draws": max_draws}
         return small_multiples(raw, ax, (6.2, 3.2), lambda one, ax: plot_alignment(one, ax=ax, **again))
     after = aligned(raw, method)
     n, p = raw.shape[-2:]
