@@ -25,7 +25,7 @@ from pymc_stiefel.compile._density import _log_density, _refuse_random, manifold
 from pymc_stiefel.compile._ordered_log import has_log_gaps, in_widths, to_widths
 from pymc_stiefel.jax._manifolds import Position
 
-__all__ = ["JaxDensity", "jax_function"]
+__all__ = ["JaxDensity", "jax_function", "refuse_discrete"]
 
 _CHECKS = in2out(local_check_parameter_to_ninf_switch)
 
@@ -51,6 +51,16 @@ def jax_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Cal
     return call
 
 
+def refuse_discrete(model: pm.Model) -> None:
+    """Trajectories follow a gradient."""
+    if model.discrete_value_vars:
+        names = ", ".join(sorted(str(model.values_to_rvs[value].name) for value in model.discrete_value_vars))
+        raise ValueError(
+            f"pst.jax.sample needs a log density that is differentiable in every variable, and {names} is discrete. "
+            "Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for it."
+        )
+
+
 class JaxDensity:
     """Log density of a model: untransformed for variables on a manifold, as PyMC transforms it for all others.
 
@@ -62,12 +72,6 @@ class JaxDensity:
     """
 
     def __init__(self, model: pm.Model, point: dict[str, np.ndarray]):
-        if model.discrete_value_vars:
-            names = ", ".join(sorted(model.values_to_rvs[value].name for value in model.discrete_value_vars))
-            raise ValueError(
-                f"pst.jax.sample needs a log density that is differentiable in every variable, and {names} is "
-                "discrete. Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for it."
-            )
         self.model = model
         self.values = list(model.value_vars)
         self.blocks = {value: manifold_block(model, value) for value in self.values}

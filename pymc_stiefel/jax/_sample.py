@@ -20,7 +20,7 @@ from pymc.model import modelcontext
 
 from pymc_stiefel.jax import _adaptation as adaptation
 from pymc_stiefel.jax._algorithms import ALGORITHMS, reflect, repaired
-from pymc_stiefel.jax._density import JaxDensity
+from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
 from pymc_stiefel.jax._results import Store, convergence_warnings, nested_rhat, to_inference_data
 
@@ -230,6 +230,7 @@ class Sampler:
 
 def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator) -> tuple[JaxDensity, Any]:
     """The density, and starting states at which it is finite."""
+    refuse_discrete(model)
     functions = make_initial_point_fns_per_chain(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs), chains=count
     )

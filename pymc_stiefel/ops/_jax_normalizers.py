@@ -141,8 +141,9 @@ def _entries(n: Any, y: Any, table: Recurrence) -> Any:
         basis = [basis[0]] + [basis[k] + y[i] * basis[k - 1] for k in range(1, len(basis))]
     stacked = jnp.stack([n, *basis[1:]])
     powers = stacked[:, None] ** np.arange(int(table.powers.max()) + 1)
-    terms = jnp.prod(powers[np.arange(len(basis)), table.powers], axis=-1) * table.coefficient
-    return jax.ops.segment_sum(terms, table.entry, len(table.row))
+    chosen = powers[np.arange(len(basis), dtype=np.int32), table.powers.astype(np.int32)]
+    terms = jnp.prod(chosen, axis=-1) * jnp.asarray(table.coefficient, n.dtype)
+    return jax.ops.segment_sum(terms, table.entry.astype(np.int32), len(table.row))
 
 
 def _padded(table: Recurrence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -150,7 +151,7 @@ def _padded(table: Recurrence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     size = int(table.row.max()) + 1
     rows = [[e for e in range(len(table.row)) if table.row[e] == i and table.degree[e] > 0] for i in range(size)]
     width = max(map(len, rows))
-    entry, place, real = (np.zeros((size, width), kind) for kind in (int, int, bool))
+    entry, place, real = (np.zeros((size, width), kind) for kind in (np.int32, np.int32, bool))
     for i, row in enumerate(rows):
         entry[i, : len(row)], real[i, : len(row)] = row, True
         place[i, : len(row)] = [(table.degree[e] - 1) * size + table.column[e] for e in row]
@@ -209,7 +210,7 @@ def _recurrence(n: Any, s: Any) -> tuple[Any, Any]:
     one, zero = jnp.ones_like(s[0]), jnp.zeros_like(s[0])
     start = (one, history, first, zero, one, 2.0 * one, zero)
     _, _, total, excess, _, _, log_factor = jax.lax.while_loop(more, add, start)
-    slope = jnp.polyval(total[table.single[::-1]], s * s)
+    slope = jnp.polyval(total[table.single[::-1].astype(np.int32)], s * s)
     value = jnp.where(log_factor > 0.0, jnp.log(total[0]) + log_factor, jnp.log1p(excess))
     return value, 2.0 * s * slope / total[0]
 
