@@ -6,7 +6,6 @@ when the density is evaluated.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,40 +13,52 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel import geometry
+from pymc_stiefel import _numbers, geometry
 from pymc_stiefel.ops._polar import manifold_tolerance
-
-SYMMETRY_TOLERANCE = 1e-8
 
 
 def integer(name: str, value: Any) -> int:
-    """A positive Python integer, from an integer only."""
-    if isinstance(value, Constant):
-        value = value.data
+    """A positive Python integer; the shape of data or constants counts, a random variable does not."""
+    if isinstance(value, Variable):
+        value = _fixed(value)
     try:
-        number = operator.index(value)
+        return _numbers.integer(name, value)
     except TypeError:
         raise TypeError(
-            f"{name} must be an integer known at declaration, got {value!r} of type {type(value).__name__}; "
+            f"{name} must be an integer known at declaration, got {_numbers.shown(value)}; "
             f"write {name}=4, not 4.0 or a random variable"
         ) from None
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")
-    return number
+
+
+def _fixed(value: Variable) -> Any:
+    """The value of a graph of constants and of data that are there already, ``value`` itself otherwise."""
+    if isinstance(value, Constant):
+        return value.data
+    inputs = [v for v in ancestors([value]) if v.owner is None]
+    if any(not isinstance(v, Constant | SharedVariable) for v in inputs) or any(
+        isinstance(v.type, RandomType) for v in inputs
+    ):
+        return value
+    number = value.eval()
+    return number.item() if np.ndim(number) == 0 else number
 
 
 def dimensions(n: Any, p: Any) -> tuple[int, int]:
     """``n >= p >= 1``."""
-    n, p = integer("n", n), integer("p", p)
-    if n < p:
-        raise ValueError(
-            f"n must be at least p: {p} orthonormal columns do not fit in dimension n = {n}; "
-            "swap them, or transpose the variable where it is used"
-        )
-    return n, p
+    return _numbers.dimensions(integer("n", n), integer("p", p))
+
+
+def fold(tensor: TensorVariable) -> TensorVariable:
+    """A constant, if the graph depends on constants only."""
+    if any(v.owner is None and not isinstance(v, Constant) for v in ancestors([tensor])):
+        return tensor
+    return pt.constant(tensor.eval())
 
 
 def array(name: str, value: Any, ndim: int) -> TensorVariable:
@@ -57,24 +68,18 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
             raise TypeError(f"{name} must be a real tensor, got {value.type}")
         tensor: Any = value
     else:
-        tensor = pt.constant(_real_numbers(name, value.data if isinstance(value, Constant) else value))
+        tensor = pt.constant(numbers(name, value.data if isinstance(value, Constant) else value))
     if tensor.type.ndim < ndim:
         kind = {0: "a scalar", 1: "a vector", 2: "a matrix"}[ndim]
-        raise ValueError(f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions")
+        raise ValueError(
+            f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions: {_numbers.shown(value)}"
+        )
     return tensor.astype(pytensor.config.floatX)
 
 
-def _real_numbers(name: str, value: Any) -> NDArray:
-    numbers = np.asarray(value)
-    if np.iscomplexobj(numbers):
-        raise TypeError(f"{name} must be real, got complex numbers ({numbers.dtype})")
-    if numbers.dtype.kind not in "fiub":
-        raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__} of dtype {numbers.dtype}")
-    numbers = numbers.astype(pytensor.config.floatX)
-    if not np.isfinite(numbers).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
-        raise ValueError(f"{name} must be finite, got {numbers[where]} at {where}; remove NaN and infinite entries")
-    return numbers
+def numbers(name: str, value: Any) -> NDArray:
+    """An array of real, finite numbers in PyTensor's precision."""
+    return _numbers.real(name, value, dtype=pytensor.config.floatX)
 
 
 def known(tensor: TensorVariable) -> NDArray | None:
@@ -103,7 +108,7 @@ def symmetric(name: str, tensor: TensorVariable) -> None:
     if numbers is None:
         return
     error = np.abs(numbers - np.swapaxes(numbers, -1, -2)).max(initial=0.0)
-    if error > SYMMETRY_TOLERANCE * max(1.0, np.abs(numbers).max(initial=0.0)):
+    if error > _numbers.SYMMETRY_TOLERANCE * max(1.0, np.abs(numbers).max(initial=0.0)):
         raise ValueError(
             f"{name} must be symmetric, but max|{name} - {name}'| = {error:.3g}; use ({name} + {name}') / 2"
         )

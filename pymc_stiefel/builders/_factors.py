@@ -20,7 +20,7 @@ from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel.builders._spectra import check_positive, ordered_iid, wishart_spectrum
-from pymc_stiefel.distributions._laws import SpecialOrthogonal, StiefelUniform
+from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
 
 __all__ = [
     "LowRank",

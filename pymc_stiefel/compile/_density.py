@@ -41,11 +41,12 @@ from pymc_stiefel.compile.rewrites import functions as _functions
 from pymc_stiefel.compile.rewrites import products as _products
 from pymc_stiefel.compile.rewrites import sums as _sums
 from pymc_stiefel.compile.rewrites import symmetric as _symmetric
-from pymc_stiefel.distributions._laws import StiefelBlock, stiefel_block, without_manifold_check
+from pymc_stiefel.distributions import StiefelBlock, stiefel_block
 from pymc_stiefel.distributions.transforms import ManifoldExpansion
 from pymc_stiefel.engine.blocks import FLIPPED, NEVER, NOT, Layout, make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at
 from pymc_stiefel.engine.stochastic import no_batches
+from pymc_stiefel.ops import without_manifold_check
 
 __all__ = ["ModelDensity", "manifold_block"]
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from pymc_stiefel.engine.compiling import compiled
 
 VECTOR_PROPOSALS = 1_000_000

@@ -7,17 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
-from pymc_stiefel.ops._normalizers import (
-    LogBingham,
-    LogBinghamGradient,
-    LogHyp0F1,
-    LogHyp0F1Gradient,
-    LogHyp0F1Matrix,
-    LogHyp0F1MatrixGradient,
-    log_bingham_numpy,
-    log_hyp0f1_numpy,
-)
-from pymc_stiefel.ops._polar import CheckedProjection, Polar, PolarPullback
+from pymc_stiefel.ops._curvature import polar_curvature
+from pymc_stiefel.ops._normalizers import Curvature, Normalizer
+from pymc_stiefel.ops._polar import CheckedProjection, Polar, PolarCurvature, PolarPullback
 
 
 def _signed_svd(Z, special):
@@ -61,89 +53,48 @@ def _funcify_polar_pullback(op, **kwargs):
     return lambda Z, G: _polar_pullback(Z, G, op.special)
 
 
-def _value_and_gradient(n, s):
+@jax_funcify.register(PolarCurvature)
+def _funcify_polar_curvature(op, **kwargs):
+    def host(Z, G, C):
+        arrays = [np.ascontiguousarray(x, dtype=np.float64) for x in (Z, G, C)]
+        return polar_curvature(*arrays, int(op.special)).astype(Z.dtype)
+
+    def curvature(Z, G, C):
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(Z.shape, Z.dtype), Z, G, C, vmap_method="sequential")
+
+    return curvature
+
+
+@jax_funcify.register(Curvature)
+def _funcify_curvature(op, **kwargs):
+    """Called back on the host, as the normalisers are."""
+
+    def curvature(*inputs):
+        shape = jax.ShapeDtypeStruct(inputs[-1].shape, inputs[-1].dtype)
+        return jax.pure_callback(lambda *x: op.numpy(*map(np.asarray, x)), shape, *inputs, vmap_method="sequential")
+
+    return curvature
+
+
+@jax_funcify.register(Normalizer)
+def _funcify_normalizer(op, **kwargs):
     """The compiled normaliser, called back on the host: JAX has no Bessel functions of large order."""
+    bend = _funcify_curvature(Curvature(op))
 
-    def host(n, s):
-        value, gradient = log_hyp0f1_numpy(n, s)
-        return np.asarray(value, dtype=s.dtype), np.asarray(gradient, dtype=s.dtype)
-
-    shapes = (jax.ShapeDtypeStruct((), s.dtype), jax.ShapeDtypeStruct(s.shape, s.dtype))
-    return jax.pure_callback(host, shapes, n, s, vmap_method="sequential")
-
-
-@jax.custom_vjp
-def _log_hyp0f1(n, s):
-    return _value_and_gradient(n, s)[0]
-
-
-def _log_hyp0f1_forward(n, s):
-    return _value_and_gradient(n, s)
-
-
-def _log_hyp0f1_backward(gradient, cotangent):
-    return None, cotangent * gradient
-
-
-_log_hyp0f1.defvjp(_log_hyp0f1_forward, _log_hyp0f1_backward)
-
-
-def _matrix_value_and_gradient(F):
-    U, s, Vt = jnp.linalg.svd(F, full_matrices=False)
-    value, gradient = _value_and_gradient(F.shape[0], s)
-    return value, (U * gradient) @ Vt
-
-
-@jax.custom_vjp
-def _log_hyp0f1_matrix(F):
-    return _value_and_gradient(F.shape[0], jnp.linalg.svd(F, compute_uv=False))[0]
-
-
-_log_hyp0f1_matrix.defvjp(_matrix_value_and_gradient, lambda gradient, cotangent: (cotangent * gradient,))
-
-
-@jax_funcify.register(LogHyp0F1)
-def _funcify_log_hyp0f1(op, **kwargs):
-    return _log_hyp0f1
-
-
-@jax_funcify.register(LogHyp0F1Gradient)
-def _funcify_log_hyp0f1_gradient(op, **kwargs):
-    return lambda n, s: _value_and_gradient(n, s)[1]
-
-
-@jax_funcify.register(LogHyp0F1Matrix)
-def _funcify_log_hyp0f1_matrix(op, **kwargs):
-    return _log_hyp0f1_matrix
-
-
-@jax_funcify.register(LogHyp0F1MatrixGradient)
-def _funcify_log_hyp0f1_matrix_gradient(op, **kwargs):
-    return lambda F: _matrix_value_and_gradient(F)[1]
-
-
-def _bingham_value_and_gradient(A, p):
-    def host(A):
-        value, gradient = log_bingham_numpy(A, p)
-        return np.asarray(value, dtype=A.dtype), np.asarray(gradient, dtype=A.dtype)
-
-    shapes = (jax.ShapeDtypeStruct((), A.dtype), jax.ShapeDtypeStruct(A.shape, A.dtype))
-    return jax.pure_callback(host, shapes, A, vmap_method="sequential")
-
-
-@jax_funcify.register(LogBingham)
-def _funcify_log_bingham(op, **kwargs):
     @jax.custom_vjp
-    def log_bingham(A):
-        return _bingham_value_and_gradient(A, op.p)[0]
+    def normalizer(*inputs):
+        dtype = inputs[-1].dtype
+        shapes = (jax.ShapeDtypeStruct((), dtype), jax.ShapeDtypeStruct(inputs[-1].shape, dtype))
+        return jax.pure_callback(lambda *x: op.numpy(*map(np.asarray, x)), shapes, *inputs, vmap_method="sequential")
 
-    def forward(A):
-        return _bingham_value_and_gradient(A, op.p)
+    def forward(*inputs):
+        value, gradient = normalizer(*inputs)
+        return (value, gradient), (inputs, gradient)
 
-    log_bingham.defvjp(forward, lambda gradient, cotangent: (cotangent * gradient,))
-    return log_bingham
+    def backward(saved, cotangents):
+        inputs, gradient = saved
+        total = cotangents[0] * gradient + bend(*inputs, cotangents[1])
+        return (*(None for _ in inputs[:-1]), total)
 
-
-@jax_funcify.register(LogBinghamGradient)
-def _funcify_log_bingham_gradient(op, **kwargs):
-    return lambda A: _bingham_value_and_gradient(A, op.p)[1]
+    normalizer.defvjp(forward, backward)
+    return normalizer

@@ -29,6 +29,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
+from pymc_stiefel.ops._curvature import polar_curvature
 
 __all__ = [
     "MANIFOLD_TOLERANCE",
@@ -131,6 +132,33 @@ class PolarPullback(Differentiable):
             result = geometry.rotation_pullback(Z, G)
         else:
             result = geometry.polar_pullback(Z, G)
+        outputs[0][0] = result.astype(node.outputs[0].dtype)
+
+    def pullback(self, inputs, outputs, cotangents):
+        Z, G = inputs  # the map from G is symmetric, because the polar factor is the gradient of the nuclear norm
+        return [PolarCurvature(self.special)(Z, G, cotangents[0]), self(Z, cotangents[0])]
+
+
+class PolarCurvature(Differentiable):
+    """Derivative of ``PolarPullback`` in ``Z``, in the direction of its last input."""
+
+    __props__ = ("special",)
+    gufunc_signature = "(n,p),(n,p),(n,p)->(n,p)"
+
+    def __init__(self, special: bool = False):
+        self.special = special
+
+    def make_node(self, Z, G, C):
+        Z, G, C = as_float(Z), as_float(G), as_float(C)
+        return Apply(self, [Z, G, C], [Z.type()])
+
+    def infer_shape(self, *args):
+        return [args[-1][0]]
+
+    def perform(self, node, inputs, outputs):
+        Z, G, C = (np.ascontiguousarray(x, dtype=np.float64) for x in inputs)
+        finite = all(np.isfinite(x).all() for x in (Z, G, C))
+        result = polar_curvature(Z, G, C, int(self.special)) if finite else np.full_like(Z, np.nan)
         outputs[0][0] = result.astype(node.outputs[0].dtype)
 
 
