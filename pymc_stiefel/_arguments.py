@@ -72,7 +72,8 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
     if tensor.type.ndim < ndim:
         kind = {0: "a scalar", 1: "a vector", 2: "a matrix"}[ndim]
         raise ValueError(
-            f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions: {_numbers.shown(value)}"
+            f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions: "
+            f"{_numbers.shown(value)}"
         )
     return tensor.astype(pytensor.config.floatX)
 

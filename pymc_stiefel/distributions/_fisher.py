@@ -6,7 +6,13 @@ import pytensor.tensor as pt
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
-from pymc_stiefel.distributions._base import StiefelDistribution, checked_direction, symbolic_integer, trace
+from pymc_stiefel.distributions._base import (
+    StiefelDistribution,
+    checked_direction,
+    linear_parameters,
+    symbolic_integer,
+    trace,
+)
 from pymc_stiefel.draws import _batches
 from pymc_stiefel.ops._normalizers import log_bingham_matrix, log_hyp0f1_matrix
 from pymc_stiefel.ops._polar import StiefelRV
@@ -36,8 +42,8 @@ class MatrixFisher(StiefelDistribution):
 
     with respect to normalised Haar measure on SO(n). Either ``F`` or ``(M, kappa)`` with
     :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is exact and differentiable for n = 2 (a Bessel function) and
-    n = 3 (a Bingham law of quaternions), so that the concentration is learnt. For n >= 4 no tractable form is known: the
-    parameters must be numbers, and the log density is that of the numerator, which differs by a constant that
+    n = 3 (a Bingham law of quaternions), so that the concentration is learnt. For n >= 4 no tractable form is known:
+    the parameters must be numbers, and the log density is that of the numerator, which differs by a constant that
     no posterior depends on.
 
     Parameters
@@ -66,19 +72,12 @@ class MatrixFisher(StiefelDistribution):
     rv_op = MatrixFisherRV()
 
     @classmethod
-    def dist(cls, F=None, kappa=None, *, M=None, **kwargs):
-        if F is not None and M is not None:
-            raise ValueError("MatrixFisher got both F and M; drop one: F alone, or M and kappa")
-        if kappa is None:
-            if F is None:
-                raise ValueError(
-                    "MatrixFisher needs F, or M and kappa" + ("" if M is None else "; got M without kappa")
-                )
+    def dist(cls, *args, F=None, M=None, kappa=None, **kwargs):
+        F, M, kappa = linear_parameters(cls.__name__, args, F, M, kappa)
+        if M is None:
             F = check.array("F", F, 2)
         else:
-            if F is None and M is None:
-                raise ValueError("MatrixFisher got kappa without M; give the mode M, or F alone")
-            M, kappa = check.array("M", F if M is None else M, 2), check.array("kappa", kappa, 0)
+            M, kappa = check.array("M", M, 2), check.array("kappa", kappa, 0)
             check.square("M", M)
             check.non_negative("kappa", kappa)
             if kappa.type.ndim > 0:

@@ -10,7 +10,7 @@ from pymc.distributions.dist_math import check_parameters
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
-from pymc_stiefel.distributions._base import StiefelDistribution, checked_direction, trace
+from pymc_stiefel.distributions._base import StiefelDistribution, checked_direction, linear_parameters, trace
 from pymc_stiefel.draws import _batches
 from pymc_stiefel.ops._normalizers import log_hyp0f1_matrix, log_hyp0f1_singular
 from pymc_stiefel.ops._polar import StiefelRV
@@ -63,15 +63,10 @@ class MatrixLangevin(StiefelDistribution):
     rv_op = MatrixLangevinRV()
 
     @classmethod
-    def dist(cls, F=None, kappa=None, *, M=None, **kwargs):
-        if F is not None and M is not None:
-            raise ValueError("MatrixLangevin got both F and M; drop one: F alone, or M and kappa")
-        if kappa is not None:
-            if F is None and M is None:
-                raise ValueError("MatrixLangevin got kappa without M; give the mode M, or F alone")
-            return _ScaledMatrixLangevin.dist(F if M is None else M, kappa, **kwargs)
-        if F is None:
-            raise ValueError("MatrixLangevin needs F, or M and kappa" + ("" if M is None else "; got M without kappa"))
+    def dist(cls, *args, F=None, M=None, kappa=None, **kwargs):
+        F, M, kappa = linear_parameters(cls.__name__, args, F, M, kappa)
+        if M is not None:
+            return _ScaledMatrixLangevin.dist(M, kappa, **kwargs)
         F = check.array("F", F, 2)
         check.tall("F", F)
         return cls.create([F], **kwargs)

@@ -15,8 +15,9 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
 
+from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
-from pymc_stiefel.normalizers._functions import log_bingham, log_hyp0f1
+from pymc_stiefel.normalizers._functions import log_hyp0f1
 from pymc_stiefel.ops._polar import Differentiable, as_float
 
 __all__ = ["log_bingham_matrix", "log_hyp0f1_matrix", "log_hyp0f1_singular"]
@@ -73,7 +74,7 @@ class Curvature(Differentiable):
 
     def __init__(self, law: Normalizer):
         self.law = law
-        inputs, outputs = law.gufunc_signature.split("->")
+        inputs = law.gufunc_signature.split("->")[0]
         parameter = inputs[inputs.rindex("(") :]
         self.gufunc_signature = f"{inputs},{parameter}->{parameter}"
 
@@ -141,7 +142,7 @@ class LogBingham(Normalizer):
 
     def evaluate(self, A):
         a, V = np.linalg.eigh((A + A.T) / 2)
-        value, gradient = log_bingham(len(A), a, np.ones(self.p))
+        value, gradient = log_bingham_frame(self.p, a)
         return value, (V * gradient) @ V.T
 
     def bend(self, A, direction):

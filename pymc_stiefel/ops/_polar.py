@@ -208,6 +208,16 @@ class CheckedProjection(Differentiable):
         (X,) = inputs
         outputs[0][0] = project_numpy(X, special=self.special, what="initial value")
 
+    def do_constant_folding(self, fgraph, node):
+        return False  # PyTensor would print the traceback of its rewrite before the error itself
+
+
+class _CheckedBatch(Blockwise):
+    """``CheckedProjection`` of a batch, which is not folded either."""
+
+    def do_constant_folding(self, fgraph, node):
+        return False
+
 
 def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
     """Project matrices (last two dimensions) that are off by rounding only; refuse the rest with the measured error."""
@@ -229,7 +239,7 @@ def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
 
 def project_checked(X: Any, special: bool = False) -> Any:
     """Symbolic projection of nearly orthonormal matrices, which raises on anything else."""
-    return Blockwise(CheckedProjection(special))(X)
+    return _CheckedBatch(CheckedProjection(special))(X)
 
 
 def on_manifold(X: Any, *, vector: bool = False, special: bool = False) -> Any:
