@@ -75,6 +75,8 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
             f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions: "
             f"{_numbers.shown(value)}"
         )
+    if ndim and 0 in tensor.type.shape[tensor.type.ndim - ndim :]:
+        raise ValueError(f"{name} must not be empty, got shape {tensor.type.shape}")
     return tensor.astype(pytensor.config.floatX)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SYMMETRY_TOLERANCE = 1e-8
+LARGEST_INTEGER = 2**31 - 1
 
 
 def shown(value: Any) -> str:
@@ -30,6 +31,8 @@ def integer(name: str, value: Any, least: int = 1) -> int:
         raise TypeError(f"{name} must be an integer, got {shown(value)}; write {name}=4, not 4.0") from None
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {name}={number}")
+    if number > LARGEST_INTEGER:
+        raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, got {shown(value)}")
     return number
 
 
@@ -104,4 +107,4 @@ def sizes(size: Any) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"size must be an integer or a tuple of integers, got {shown(size)}") from None
     except ValueError:
-        raise ValueError(f"size must not be negative, got {shown(size)}") from None
+        raise ValueError(f"size must be between 0 and {LARGEST_INTEGER}, got {shown(size)}") from None

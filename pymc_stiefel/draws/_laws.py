@@ -318,7 +318,7 @@ def matrix_bingham_langevin(
     F = _parameter(F)
     if len(F) != len(A):
         raise ValueError(f"F must be a matrix with the {len(A)} rows of A, got shape {F.shape}")
-    B = _coupling(B, F.shape[1])
+    B = _coupling(B, F.shape[1], "the columns of F")
     shape, rng = check.sizes(size), check.generator(rng)
     X = _batches.matrix_bingham_langevin(A[None], B[None], F[None], math.prod(shape), rng)
     return X.reshape(*shape, *F.shape)
@@ -335,7 +335,7 @@ def _parameter(F: ArrayLike) -> Matrix:
     return F
 
 
-def _coupling(B: ArrayLike | None, p: int | None) -> Matrix:
+def _coupling(B: ArrayLike | None, p: int | None, like: str = "p") -> Matrix:
     """B as a matrix; a vector is its diagonal and None the identity."""
     p = None if p is None else check.integer("p", p)
     if B is None:
@@ -344,5 +344,5 @@ def _coupling(B: ArrayLike | None, p: int | None) -> Matrix:
     numbers = check.real("B", B)
     B = check.symmetric("B", np.diag(numbers) if numbers.ndim == 1 else numbers)
     if p is not None and len(B) != p:
-        raise ValueError(f"B must be {p} x {p} to match p, got shape {B.shape}")
+        raise ValueError(f"B must be {p} x {p} to match {like}, got shape {B.shape}")
     return B
