@@ -1,7 +1,7 @@
 """Bad arguments of the public functions: an error of ours that names the argument and shows the value.
 
 One table of bad values, tried at every argument of every function in ``CALLS``. A call may also succeed, if the value
-is a good one there (True is a matrix of one number to nobody, but 1.5 is a concentration). Other areas add to ``CALLS``.
+is a good one there (1.5 is a concentration, though not a number of rows). Other areas add to ``CALLS``.
 """
 
 import re

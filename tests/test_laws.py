@@ -128,7 +128,7 @@ def test_householder_by_change_of_transforms():
     expected = direct.compile_logp()(inside) - 0.5 * (idle**2 + np.log(2 * np.pi)).sum()
     np.testing.assert_allclose(found, expected)
     start = changed.initial_point(random_seed=1)
-    assert {name: value.shape for name, value in start.items()} == {"X_householder__": (4, 2), "x_householder__": (2, 3)}
+    assert start["X_householder__"].shape == (4, 2) and start["x_householder__"].shape == (2, 3)
     with pm.Model() as square:
         pst.StiefelUniform("X", n=3, p=3)
     with pytest.raises(ValueError, match="determinant"):

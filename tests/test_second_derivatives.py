@@ -34,7 +34,7 @@ CASES = {
     "rotation": (weighted(rotation, np.arange(9.0).reshape(3, 3)), np.diag([3.0, 2.0, -1.0])),
     "0F1, p = 1": (lambda s: _normalizers.log_hyp0f1_singular(5, s), np.array([3.0])),
     "0F1, p = 2": (lambda s: _normalizers.log_hyp0f1_singular(5, s), np.array([30.0, 2.0])),
-    "0F1, p = 4": (lambda s: _normalizers.log_hyp0f1_singular(6, s), np.array([4.0, 4.0, 1.0, 0.0])),
+    "0F1, p = 4": (lambda s: _normalizers.log_hyp0f1_singular(6, s), np.array([4.0, 4.0, 1.0, 0.1])),
     "0F1 of a matrix": (_normalizers.log_hyp0f1_matrix, 2 * RNG.standard_normal((4, 2))),
     "0F1 of a matrix, equal singular values": (_normalizers.log_hyp0f1_matrix, 5 * ORTHONORMAL),
     "0F1 of a matrix, zero": (_normalizers.log_hyp0f1_matrix, np.zeros((3, 2))),
@@ -51,9 +51,7 @@ def test_hessian_products(name):
     step = 1e-3
     ahead, behind = (gradient(point + sign * step * direction) for sign in (1, -1))
     far = gradient(point + 2 * step * direction) - gradient(point - 2 * step * direction)
-    expected = (8 * (ahead - behind) - far) / (12 * step) if "0.0" not in name and point.min() != 0.0 else None
-    if expected is None or np.isnan(expected).any():  # at the edge of the domain: matrices still have both sides
-        pytest.skip("one-sided")
+    expected = (8 * (ahead - behind) - far) / (12 * step)
     np.testing.assert_allclose(product, expected, rtol=1e-6, atol=1e-7)
 
 

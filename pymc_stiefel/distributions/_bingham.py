@@ -165,7 +165,7 @@ class MatrixBinghamLangevin(StiefelDistribution):
         check.tall("F", F)
         check.symmetric("A", A)
         check.same_length("A's side", A.type.shape[-1], "the number of rows of F", F.type.shape[-2])
-        return cls.create([A, pt.constant(_coupling(B, F.type.shape[-1])), F], **kwargs)
+        return cls.create([A, pt.constant(_coupling(B, F.type.shape[-1], "the number of columns of F")), F], **kwargs)
 
     def logp(value, A, B, F):
         return ops.guard(trace(F, value) + trace(value, A @ value @ B), value)
@@ -181,7 +181,7 @@ def _constant(name: str, tensor: Any) -> Any:
     return tensor
 
 
-def _coupling(B: Any, p: Any) -> NDArray:
+def _coupling(B: Any, p: Any, like: str = "p") -> NDArray:
     """``B`` as an array of symmetric matrices (..., p, p)."""
     if B is None:
         return np.eye(check.integer("p", p))
@@ -190,5 +190,5 @@ def _coupling(B: Any, p: Any) -> NDArray:
         tensor = pt.constant(np.diag(tensor.data))
     check.symmetric("B", tensor)
     if p is not None:
-        check.same_length("B's side", tensor.type.shape[-1], "p", check.integer("p", p))
+        check.same_length("B's side", tensor.type.shape[-1], like, check.integer("p", p))
     return tensor.data

@@ -132,8 +132,11 @@ def envelope(f, q):
     slope, contact = 0.0, 1.0
     if kappa > 0.0:
         low, high = -46.0, 0.0  # of log contact; the contact is best at half the squared cosine under the envelope
-        while high - low > 0.02:
+        tolerance = 0.02 / (1.0 + math.sqrt(kappa))  # being off by d costs a factor exp(kappa d^2) or so
+        while high - low > tolerance:
             middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
             contact = math.exp(middle)
             if contact < 0.5 * _best_shift(f, q, kappa, _slope(kappa, contact))[1]:
                 low = middle
