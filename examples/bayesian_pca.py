@@ -37,7 +37,7 @@ def build_model(table: pd.DataFrame, rank: int) -> pm.Model:
     with pm.Model(coords={"variable": list(table.columns), "component": np.arange(1, rank + 1)}) as model:
         U = pst.StiefelUniform("U", n=n, p=rank, dims=("variable", "component"))
         width = pm.HalfNormal("width", 1)
-        scale = pst.spectra.ordered_iid("scale", rank, pm.HalfCauchy.dist(width), dims="component")
+        scale = pst.ordered_iid("scale", rank, pm.HalfCauchy.dist(width), dims="component")
         noise = pm.HalfNormal("noise", 1)
         variance = scale**2 + noise**2
         explained = pt.sum(U * (pt.constant(gram) @ U), axis=0)

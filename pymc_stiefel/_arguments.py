@@ -107,11 +107,11 @@ def square(name: str, tensor: TensorVariable) -> None:
 def symmetric(name: str, tensor: TensorVariable) -> None:
     """Square and, if known, symmetric."""
     square(name, tensor)
-    numbers = known(tensor)
-    if numbers is None:
+    values = known(tensor)
+    if values is None:
         return
-    error = np.abs(numbers - np.swapaxes(numbers, -1, -2)).max(initial=0.0)
-    if error > _numbers.SYMMETRY_TOLERANCE * max(1.0, np.abs(numbers).max(initial=0.0)):
+    error = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
+    if error > _numbers.SYMMETRY_TOLERANCE * max(1.0, np.abs(values).max(initial=0.0)):
         raise ValueError(
             f"{name} must be symmetric, but max|{name} - {name}'| = {error:.3g}; use ({name} + {name}') / 2"
         )
@@ -120,10 +120,10 @@ def symmetric(name: str, tensor: TensorVariable) -> None:
 def positive_definite(name: str, tensor: TensorVariable) -> None:
     """Symmetric and, if known, positive definite."""
     symmetric(name, tensor)
-    numbers = known(tensor)
-    if numbers is None:
+    values = known(tensor)
+    if values is None:
         return
-    smallest = float(np.linalg.eigvalsh(numbers).min(initial=np.inf))
+    smallest = float(np.linalg.eigvalsh(values).min(initial=np.inf))
     if smallest <= 0:
         raise ValueError(
             f"{name} must be positive definite, its smallest eigenvalue is {smallest:.3g}; "
@@ -133,18 +133,18 @@ def positive_definite(name: str, tensor: TensorVariable) -> None:
 
 def non_negative(name: str, tensor: TensorVariable) -> None:
     """No negative entry, if known."""
-    numbers = known(tensor)
-    if numbers is not None and (numbers < 0).any():
-        raise ValueError(f"{name} must not be negative, got {numbers.min():.6g}; turn the direction round instead")
+    values = known(tensor)
+    if values is not None and (values < 0).any():
+        raise ValueError(f"{name} must not be negative, got {values.min():.6g}; turn the direction round instead")
 
 
 def orthonormal(name: str, tensor: TensorVariable, *, vector: bool = False) -> None:
     """Orthonormal columns, or unit length, if known."""
-    numbers = known(tensor)
-    if numbers is None:
+    values = known(tensor)
+    if values is None:
         return
-    error = float(np.max(geometry.orthogonality_error(numbers[..., None] if vector else numbers), initial=0.0))
-    if error > manifold_tolerance(str(numbers.dtype)):
+    error = float(np.max(geometry.orthogonality_error(values[..., None] if vector else values), initial=0.0))
+    if error > manifold_tolerance(str(values.dtype)):
         what, remedy = (
             ("a unit vector", f"{name} / norm({name})")
             if vector

@@ -24,9 +24,16 @@ Byrne & Girolami (2013), doi:10.1111/sjos.12036.
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+
+from pymc_stiefel import _checks as check
 
 __all__ = [
     "angular_momentum",
@@ -48,8 +55,104 @@ __all__ = [
 ]
 
 Matrix = NDArray[np.float64]
+P, R = ParamSpec("P"), TypeVar("R")
+TOLERANCE = 1e-6  # of matrices said to be orthonormal or tangent
 
 
+# ---------------------------------------------------------------- arguments, checked by their names
+
+
+def _orthonormal(name: str, X: Any, others: dict[str, Any]) -> Matrix:
+    X = check.matrix(name, X)
+    n, p = X.shape
+    error = np.abs(X.T @ X - np.eye(p)).max()
+    if n < p or error > TOLERANCE:
+        raise ValueError(f"{name} must have orthonormal columns, got shape {X.shape} with |X'X - I| up to {error:.2g}")
+    return X
+
+
+def _tangent(name: str, r: Any, others: dict[str, Any]) -> Matrix:
+    X, r = others["X"], check.matrix(name, r, like=("X", others["X"]))
+    error = np.abs(X.T @ r + r.T @ X).max()
+    if error > TOLERANCE * max(1.0, np.abs(r).max()):
+        raise ValueError(
+            f"{name} must be tangent at X, got |X'r + r'X| up to {error:.2g}; use tangent_project(X, {name})"
+        )
+    return r
+
+
+def _masses(name: str, masses: Any, others: dict[str, Any]) -> Matrix:
+    p = others["X"].shape[1]
+    shape, masses = (p,) if name == "c" else (p, p), check.numbers(name, masses)
+    if masses.shape != shape or not (masses > 0).all() or not np.array_equal(masses, masses.T):
+        raise ValueError(
+            f"{name} must be positive{', symmetric' * (name == 'w')} of shape {shape}, got {masses.tolist()}"
+        )
+    return masses
+
+
+def _generator(name: str, rng: Any, others: dict[str, Any]) -> np.random.Generator:
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"{name} must be a numpy.random.Generator as of np.random.default_rng(1), got {rng!r}")
+    return rng
+
+
+def _batch(name: str, Z: Any, others: dict[str, Any]) -> Matrix:
+    return check.matrix(name, Z, batch=True)
+
+
+def _square(name: str, Z: Any, others: dict[str, Any]) -> Matrix:
+    Z = check.matrix(name, Z, batch=True)
+    if Z.shape[-2] != Z.shape[-1]:
+        raise ValueError(f"{name} must be square, got shape {Z.shape}")
+    return Z
+
+
+def _gradient(name: str, G: Any, others: dict[str, Any]) -> Matrix:
+    beside = next(iter(others))  # X or Z; entries that are not finite give a result that is not
+    G = np.asarray(G)
+    if G.dtype.kind not in "fiub" or G.shape != others[beside].shape or isinstance(G, np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} must be real numbers of the shape {others[beside].shape} of {beside}, got {check.shown(G)}"
+        )
+    return G
+
+
+RULES: dict[str, Callable[[str, Any, dict[str, Any]], Any]] = {
+    "X": _orthonormal,
+    "r": _tangent,
+    "G": _gradient,
+    "Z": _batch,
+    "c": _masses,
+    "w": _masses,
+    "rng": _generator,
+    "t": lambda name, t, others: check.real(name, t),
+    "n": lambda name, n, others: check.whole(name, n),
+    "p": lambda name, p, others: check.whole(name, p),
+    "kind": lambda name, kind, others: check.choice(name, kind, ("canonical", "embedded")),
+}
+
+
+def _checked(function: Callable[P, R] | None = None, **special: Any) -> Any:
+    """Check every argument by the rule of its name; the notation is the same in all functions."""
+    if function is None:
+        return functools.partial(_checked, **special)
+    signature, rules = inspect.signature(function), RULES | special
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        checked: dict[str, Any] = {}
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            checked[name] = rules[name](name, value, checked)
+        return function(**checked)  # type: ignore[call-arg]
+
+    return call
+
+
+# ---------------------------------------------------------------- matrices
+
+
+@_checked
 def manifold_dimension(n: int, p: int) -> int:
     """Dimension of St(n, p), ``n p - p (p + 1) / 2``.
 
@@ -64,9 +167,12 @@ def manifold_dimension(n: int, p: int) -> int:
     >>> geometry.manifold_dimension(3, 1), geometry.manifold_dimension(3, 3)
     (2, 3)
     """
+    if n < p:
+        raise ValueError(f"n must be at least p, got n = {n} and p = {p}")
     return n * p - p * (p + 1) // 2
 
 
+@_checked(X=_batch)
 def orthogonality_error(X: Matrix) -> Matrix:
     """Largest entry of ``|X'X - I|``.
 
@@ -92,6 +198,7 @@ def orthogonality_error(X: Matrix) -> Matrix:
 # ---------------------------------------------------------------- tangent space
 
 
+@_checked
 def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     """Orthogonal projection ``G - X sym(X'G)`` of ``G`` on the tangent space at ``X``.
 
@@ -121,6 +228,7 @@ def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     return G - X @ (XtG + XtG.T) / 2
 
 
+@_checked
 def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     """The two parts ``(A, B)`` of a tangent matrix ``r = X A + B``.
 
@@ -149,10 +257,15 @@ def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     >>> np.allclose(A, -A.T), np.allclose(X.T @ B, 0), np.allclose(X @ A + B, r)
     (True, True, True)
     """
+    return _split(X, r)
+
+
+def _split(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     Xtr = X.T @ r
     return (Xtr - Xtr.T) / 2, r - X @ Xtr if X.shape[0] > X.shape[1] else np.zeros_like(r)
 
 
+@_checked
 def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
     """``W = r X' - X r'``, which every left-invariant drift conserves.
 
@@ -186,6 +299,7 @@ def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
 # ---------------------------------------------------------------- metric
 
 
+@_checked
 def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
     """Masses ``(c, w)`` of the canonical or the embedded metric.
 
@@ -212,11 +326,10 @@ def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
     (array([1., 1.]), array([[2., 2.],
            [2., 2.]]))
     """
-    if kind not in ("canonical", "embedded"):
-        raise ValueError(f"kind must be 'canonical' or 'embedded', got {kind!r}")
     return np.ones(p), np.full((p, p), 2.0 if kind == "canonical" else 1.0)
 
 
+@_checked
 def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
     """Velocity ``X (w * A) + B diag(c)`` that belongs to the momentum ``r = X A + B``.
 
@@ -248,10 +361,11 @@ def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
     >>> np.allclose(geometry.velocity(X, r, *geometry.metric("embedded", 2)), r)
     True
     """
-    A, B = split_tangent(X, r)
+    A, B = _split(X, r)
     return X @ (w * A) + B * c
 
 
+@_checked
 def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
     r"""Half the pairing of momentum and velocity.
 
@@ -280,10 +394,11 @@ def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
     >>> bool(np.isclose(geometry.kinetic_energy(X, r, c, w), np.sum(r * V) / 2))
     True
     """
-    A, B = split_tangent(X, r)
+    A, B = _split(X, r)
     return 0.5 * float(np.sum(c * np.sum(B**2, axis=0)) + np.sum(w * A**2))
 
 
+@_checked
 def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> Matrix:
     r"""A momentum from the law ``exp(-K)``.
 
@@ -325,6 +440,7 @@ def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> 
 # ---------------------------------------------------------------- drifts
 
 
+@_checked
 def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     r"""Cayley retraction with vector transport, canonical metric (the paper's oHMC).
 
@@ -364,13 +480,14 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     >>> np.allclose(geometry.cayley_drift(*moved, -0.5), (X, r))
     True
     """
-    A, B = split_tangent(X, r)
+    A, B = _split(X, r)
     h, S = t / 2, B.T @ B
     Y = np.linalg.solve((np.eye(len(A)) - 2 * h * A + h**2 * S).T, (X + h * B).T).T
     X_new = 2 * Y - X
     return X_new, X_new @ A + B - 2 * h * Y @ S
 
 
+@_checked
 def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     r"""Geodesic flow of the embedded metric (Byrne & Girolami's geodesic Monte Carlo).
 
@@ -413,6 +530,7 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     return moved[:, :p] @ back, moved[:, p:] @ back
 
 
+@_checked
 def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
     """Symmetric composition of the exact flows of single pairs and single columns, for any metric.
 
@@ -454,7 +572,7 @@ def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tup
     3
     """
     p = X.shape[1]
-    A, B = split_tangent(X, r)
+    A, B = _split(X, r)
     X = X.copy()
     columns = list(range(p)) if X.shape[0] > p else []
     pairs = [(i, j) for i in range(p) for j in range(i + 1, p)]
@@ -497,6 +615,7 @@ def _pair_flow(X: Matrix, A: Matrix, B: Matrix, i: int, j: int, t: float) -> Non
 # ---------------------------------------------------------------- projections on the manifold
 
 
+@_checked
 def polar(Z: Matrix) -> Matrix:
     """The nearest orthonormal matrix, ``Z (Z'Z)^{-1/2}``.
 
@@ -521,6 +640,7 @@ def polar(Z: Matrix) -> Matrix:
     return U @ Vt
 
 
+@_checked
 def polar_pullback(Z: Matrix, G: Matrix) -> Matrix:
     r"""Gradient in ``Z`` of a function of ``polar(Z)`` whose gradient there is ``G``.
 
@@ -555,6 +675,7 @@ def polar_pullback(Z: Matrix, G: Matrix) -> Matrix:
     return _signed_polar_pullback(U, s, Vt, G)
 
 
+@_checked(Z=_square)
 def rotation(Z: Matrix) -> Matrix:
     """The nearest rotation, a matrix of determinant +1.
 
@@ -585,6 +706,7 @@ def rotation(Z: Matrix) -> Matrix:
     return U @ Vt
 
 
+@_checked(Z=_square)
 def rotation_pullback(Z: Matrix, G: Matrix) -> Matrix:
     """Gradient in ``Z`` of a function of ``rotation(Z)`` whose gradient there is ``G``.
 

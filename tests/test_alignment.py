@@ -180,7 +180,7 @@ def test_columns_come_in_the_order_of_their_scales():
     idata = as_idata(
         U=(U @ move, ("feature", "factor")),
         scale=((scale[..., None, :] @ np.abs(move))[..., 0, :], ("factor",)),
-        scores=(rng.normal(size=(2, 30, 5, 3)), ("unit", "factor")),
+        noise=(rng.gamma(2, size=(2, 30, 5)), ("unit",)),
     )
     out = pst.align(idata, "U", order_by="scale")
     np.testing.assert_allclose(out["scale"].values, scale[..., [1, 2, 0]])
@@ -188,8 +188,8 @@ def test_columns_come_in_the_order_of_their_scales():
     assert out["U"].std(("chain", "draw")).max() < 0.1
     unordered = pst.align(idata, "U", companions={"scale": "permute"})["scale"].mean(("chain", "draw")).values
     assert not (np.diff(unordered) < 0).all()  # control: without it they are not in order
-    with pytest.raises(ValueError, match="one value for each of the 3 columns"):
-        pst.align(idata, "U", order_by="scores")
+    with pytest.raises(ValueError, match="has 0 dimensions of length 3"):
+        pst.align(idata, "U", order_by="noise")
     holes = pst.align(idata, "U", companions={"scale": "permute"})
     holes["scale"][0, 0, 1] = np.nan
     with pytest.raises(ValueError, match="order_by='scale' has draws that are not finite"):
@@ -198,6 +198,37 @@ def test_columns_come_in_the_order_of_their_scales():
         pst.align(idata, "U", order_by="scales")
     with pytest.raises(ValueError, match="choose one"):
         pst.align(idata, "U", order_by="scale", reference=U[0, 0])
+
+
+def test_scales_with_more_dimensions_give_an_order():
+    """Scales that change in time are averaged over time; the columns come in the order of the averages."""
+    rng = np.random.default_rng(24)
+    _, U = concentrated(rng, 8, 3)
+    scale = np.array([1.0, 3.0, 2.0]) + 0.5 * np.sin(np.arange(5))[:, None] + 0.01 * rng.normal(size=(2, 30, 5, 3))
+    move = signed_permutations(rng, (2, 30), 3)
+    for dims in (("time", "factor"), ("scale_dim_0", "scale_dim_1")):
+        idata = as_idata(U=(U @ move, ("feature", "factor")), scale=(scale @ np.abs(move), dims))
+        out = pst.align(idata, "U", order_by="scale")
+        np.testing.assert_allclose(out["scale"].values, scale[..., [1, 2, 0]])
+        np.testing.assert_allclose(np.abs(out["U"].values), np.abs(U[..., [1, 2, 0]]))
+
+
+def test_what_is_aligned_is_left_alone():
+    """Signs and order that a reference has fixed survive summaries, pictures and another method."""
+    rng = np.random.default_rng(25)
+    M, X = concentrated(rng, 6, 3)
+    top = M[np.abs(M).argmax(axis=0), np.arange(3)]
+    reference = -(M * np.sign(top))[:, ::-1]  # the largest entries negative, the order reversed
+    aligned = pst.align(X @ signed_permutations(rng, (2, 30), 3), reference=reference)
+    assert aligned.attrs["aligned"] == "permutation"
+    assert np.abs(aligned - reference).max() < 0.3 and np.abs(pst.align(aligned) - reference).max() > 0.5
+    for method in ("permutation", "sign", "rotation"):
+        table = pst.summary(aligned, kind="aligned", method=method)
+        np.testing.assert_allclose(table["mean"].values, aligned.mean(("chain", "draw")).values.ravel())
+    companions = aligned.to_dataset(name="U").assign(other=aligned.sum("row"))
+    np.testing.assert_allclose(pst.summary(companions, "U", kind="aligned")["mean"], table["mean"])
+    vectors = pst.align(X[..., 0], reference=-M[:, 0], method="sign")
+    assert pst.summary(vectors, kind="aligned")["mean"].values @ M[:, 0] < -0.9
 
 
 def test_companions_and_order_in_batches():

@@ -93,11 +93,12 @@ def few_draws(monkeypatch):
     monkeypatch.setattr(pm, "sample", short)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_code_of_the_page_runs(path, run_page, few_draws):
     namespace = {}
     for block in run_page.blocks(path.read_text()):
-        if "numpyro" in block.code:  # in a test of its own: JAX and forked workers do not go together
+        if "numpyro" in block.code or "pst.jax" in block.code:  # elsewhere: JAX and forked workers do not go together
             continue
         run_page.run(block, namespace, str(path))
         assert not block.text or block.printed, f"line {block.start}: this code prints nothing, the page says it does"
@@ -105,6 +106,7 @@ def test_code_of_the_page_runs(path, run_page, few_draws):
     plt.close("all")
 
 
+@pytest.mark.integration
 def test_numpyro_code_runs_on_JAX(run_page, few_draws):
     pytest.importorskip("numpyro")
     path = DOCS / "howto" / "other_samplers.md"

@@ -15,6 +15,8 @@ import pymc_stiefel as pst
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
+pytestmark = pytest.mark.integration
+
 
 def run(name, *arguments):
     command = [sys.executable, "-W", "ignore", str(EXAMPLES / f"{name}.py"), "--quick", *arguments]

@@ -234,6 +234,16 @@ def test_orthogonal_columns_and_layers():
     assert idata["prior"]["X_d"].dims[2:] == ("k",)
 
 
+def test_lengths_have_a_default_law():
+    with pm.Model() as model:
+        pst.orthogonal_columns("X", 5, 2)
+        pst.orthogonal_columns("Y", 5, 2, ordered=True, size=3)
+    draws, _ = prior(model, 2000)
+    for name in ("X_d", "Y_d"):
+        assert stats.kstest(draws[name].ravel(), stats.halfnorm.cdf).pvalue > 1e-4
+    assert (np.diff(draws["Y_d"], axis=-1) < 0).all()
+
+
 def test_batches_are_independent_matrices():
     """Each matrix of a batch has the law of one, with a scale of its own where one is given."""
     sigma = np.array([0.5, 1.0, 2.0])
@@ -335,7 +345,7 @@ def test_bad_arguments_are_named():
             pst.low_rank("Y", (5, 3), 2, singular_values="cauchy")
         with pytest.raises(ValueError, match="'gauss'"):
             pst.eigen_spd("S", 3, eigenvalues="gauss")
-        with pytest.raises(ValueError, match="2 names"):
+        with pytest.raises(TypeError, match="2 names"):
             pst.orthogonal_dense("D", 4, 3, dims="i")
         with pytest.raises(ValueError, match=r"dims of 'E' must be 3 names, got \['i', 'j'\]"):
             pst.orthogonal_dense("E", 4, 3, size=2, dims=["i", "j"])

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from pymc_stiefel import draws
 from pymc_stiefel.normalizers import (
-    _exact,
-    exact_limit,
     log_bingham,
     log_bingham_vector,
     log_hyp0f1,
     log_hyp0f1_batch,
     log_hyp0f1_vector,
 )
+from pymc_stiefel.normalizers._functions import _exact, exact_limit
 
 FIXTURE = Path(__file__).parents[2] / "shared/data/fixtures/hyper0F1.json"
 CASES = json.loads(FIXTURE.read_text()) if FIXTURE.exists() else []

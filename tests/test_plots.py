@@ -147,15 +147,11 @@ def test_rank_shares_are_flat_when_chains_agree():
     assert np.abs(_figures.rank_shares(values, 10) - 1).max() > 0.5  # control
 
 
-def test_energy_shows_bfmi():
+def test_energy_is_that_of_arviz():
     rng = np.random.default_rng(2)
     stats = xr.Dataset({"energy": (("chain", "draw"), rng.normal(size=(2, 500)))})
     figure = drawn(pst.plot_energy(stats))
-    texts = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert texts[:2] == ["marginal energy", "change per draw"] and float(texts[2].split("= ")[1]) > 1.5
-    slow = xr.Dataset({"energy": (("chain", "draw"), np.cumsum(rng.normal(size=(2, 500)), axis=1))})
-    texts = [text.get_text() for text in drawn(pst.plot_energy(slow)).axes[0].get_legend().get_texts()]
-    assert float(texts[2].split("= ")[1]) < 0.3  # control: a random walk in energy
+    assert len(figure.axes[-1].lines) >= 2
     with pytest.raises(KeyError, match="no 'energy'"):
         pst.plot_energy(xr.Dataset({"depth": 1}))
 
@@ -181,8 +177,10 @@ def test_containers_and_bad_input():
     for call in (pst.plot_columns, pst.plot_loadings, pst.plot_subspace, pst.plot_alignment, pst.plot_invariants):
         drawn(call(container, "U"))
         drawn(call(draws.values))
-    with pytest.raises(ValueError, match="choose one"):
-        pst.plot_columns(draws.expand_dims(batch=3, axis=2))
+    for call in (pst.plot_columns, pst.plot_loadings, pst.plot_subspace, pst.plot_alignment, pst.plot_invariants):
+        figure = drawn(call(draws.expand_dims(batch=["a", "b"], axis=2)))
+        assert [place.get_suptitle() for place in figure.subfigs] == ["batch a", "batch b"]
+        assert len(figure.axes) == 2 * len(call(draws).axes)
     with pytest.raises(ValueError, match="whole space"):
         pst.plot_subspace(make_draws(3, 3))
 

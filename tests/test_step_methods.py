@@ -98,6 +98,7 @@ def test_options_reach_the_step(model):
     assert shallow["sample_stats"]["n_steps"].max() == 1 < careful["sample_stats"]["n_steps"].max()
 
 
+@pytest.mark.integration
 def test_other_samplers_stay_usable(model):
     assert (
         "orthogonality_error"

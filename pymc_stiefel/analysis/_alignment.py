@@ -12,16 +12,18 @@ by turns in ``R`` and ``M`` (generalised Procrustes); each turn is exact, and th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
+from pymc_stiefel import _checks as check
 from pymc_stiefel import geometry
 from pymc_stiefel.analysis._companions import descending, move_companion, rotation_array
-from pymc_stiefel.analysis._inputs import flat, like_draws, matrix_draws, matrix_like, variable_of
+from pymc_stiefel.analysis._inputs import ALIGNED, flat, like_draws, matrix_draws, matrix_like, variable_of
 
 __all__ = ["align"]
 
@@ -31,9 +33,10 @@ N_PIVOTS = 8
 MAX_ROUNDS = 100
 
 
+@check.renamed(var="var_names")
 def align(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     method: str = "permutation",
     reference: Any = None,
@@ -49,7 +52,7 @@ def align(
     ----------
     data : array, DataArray, Dataset, InferenceData or DataTree
         Draws of shape ``(chain, draw, *batch, n, p)``; every matrix of a batch is aligned by itself.
-    var : str, optional
+    var_names : str, optional
         Name of the variable; not needed for an array or if there is only one.
     method : {"permutation", "sign", "rotation", "varimax"}
         What the posterior does not identify.
@@ -64,13 +67,14 @@ def align(
         Align to this matrix. Without it, to the mean of the aligned draws; then columns keep the place they have in
         most draws, and the largest entry of each mean column is positive.
     companions : mapping, optional
-        Other variables to change along with ``var``, as ``{name: how}`` or ``{name: (how, dim, ...)}``.
+        Other variables to change along with this one, as ``{name: how}`` or ``{name: (how, dim, ...)}``.
         ``"rotate"``: signs, order and rotation apply (scores, the other factor of a low-rank matrix);
-        ``"permute"``: only the order does (scales, variances). ``dim`` says which dimensions index the columns of
-        ``var``; it may be left out if one has the same name as in ``var``, or if only one has the right length.
+        ``"permute"``: only the order does (scales, variances). ``dim`` says which dimensions index the columns; it
+        may be left out if one has the name that the columns have, or if only one has the right length.
     order_by : str, optional
-        Put the columns in the order of this variable's posterior mean, largest first: a scale, a variance. It is a
-        companion by ``"permute"`` unless ``companions`` has it. Labels stay: they name the places.
+        Put the columns in the order of this variable's posterior mean, largest first: a scale, a variance. Dimensions
+        other than that of the columns (scales that change in time) are averaged over. It is a companion by
+        ``"permute"`` unless ``companions`` has it. Labels stay: they name the places.
     vectors : bool
         The variable holds unit vectors: its last dimension is ``n``, all others are a batch. Not needed for a single
         vector, with one dimension besides ``chain`` and ``draw``.
@@ -82,8 +86,8 @@ def align(
     Returns
     -------
     DataArray
-        The aligned draws with dims and coords kept; with ``companions`` or ``order_by``, a Dataset of ``var`` and all
-        of them.
+        The aligned draws with dims and coords kept; with ``companions`` or ``order_by``, a Dataset of the variable and
+        all of them. The attribute ``aligned`` has the method, so that pictures and summaries leave them as they are.
 
     Notes
     -----
@@ -100,33 +104,57 @@ def align(
     >>> float(pst.align(draws, method="sign").std(("chain", "draw")).max())
     0.0
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    if orthonormal is None:
-        orthonormal = method != "varimax"
-    draws = matrix_draws(data, var, group=group, orthonormal=orthonormal, vectors=vectors)
+    check.choice("method", method, METHODS)
+    orthonormal = method != "varimax" if orthonormal is None else check.flag("orthonormal", orthonormal)
+    check.flag("vectors", vectors)
+    loadings = "Loadings with free scales can be aligned with orthonormal=False"
+    draws = matrix_draws(data, var_names, group=group, orthonormal=orthonormal, vectors=vectors, loadings=loadings)
     X = flat(draws)
     targets = _references(reference, draws)
-    R = np.stack([alignment(x, method, target) for x, target in zip(X, targets, strict=True)])
-    companions = dict(companions or {})
+    companions = _named_companions(companions)
     if order_by is not None:
+        check.string("order_by", order_by)
         if reference is not None:
             raise ValueError(f"order_by={order_by!r} and reference both fix the order of the columns: choose one")
         companions.setdefault(order_by, "permute")
     if companions and isinstance(data, np.ndarray | list | tuple | xr.DataArray):
         raise TypeError(
-            f"companions are looked up by name: need a Dataset, InferenceData or DataTree, got {type(data).__name__}"
+            f"companions {list(companions)} are looked up by name: data must be a Dataset, InferenceData or DataTree, "
+            f"got {type(data).__name__}"
         )
-    others = {name: variable_of(data, name, group) for name in companions}
+    others = {
+        name: variable_of(data, name, group, argument="order_by" if name == order_by else "companions")
+        for name in companions
+    }
+    R = np.stack([alignment(x, method, target) for x, target in zip(X, targets, strict=True)])
     if order_by is not None:
-        levels = move_companion(others[order_by], companions[order_by], rotation_array(R, draws), method)
-        R = np.take_along_axis(R, descending(levels, draws)[:, None, None, :], axis=-1)
-    aligned = like_draws(X @ R, draws)
+        how = companions[order_by]
+        levels = move_companion(others[order_by], how, rotation_array(R, draws), method)
+        order = descending(levels, how, rotation_array(R, draws), draws)
+        R = np.take_along_axis(R, order[:, None, None, :], axis=-1)
+    aligned = like_draws(X @ R, draws).assign_attrs({ALIGNED: method})
     if not companions:
         return aligned
     rotation = rotation_array(R, draws)
     moved = {name: move_companion(others[name], how, rotation, method) for name, how in companions.items()}
     return xr.Dataset({str(draws.name): aligned} | moved)
+
+
+def aligned_once(draws: xr.DataArray, method: str) -> xr.DataArray:
+    """``draws`` of :func:`matrix_draws`, aligned unless :func:`align` has returned them."""
+    if ALIGNED in draws.attrs:
+        return draws
+    aligned = align(draws, method=method)
+    assert isinstance(aligned, xr.DataArray)
+    return aligned if aligned.ndim == draws.ndim else aligned.expand_dims(draws.dims[-1], axis=-1)
+
+
+def _named_companions(companions: Any) -> dict[str, Any]:
+    if companions is None:
+        return {}
+    if not isinstance(companions, Mapping) or not all(isinstance(name, str) for name in companions):
+        raise TypeError(f"companions must be a dict as {{'scale': 'permute'}}, got {check.shown(companions)}")
+    return dict(companions)
 
 
 def alignment(X: Array, method: str, target: Array | None = None) -> Array:
@@ -152,16 +180,17 @@ def _procrustes(X: Array, nearest: Callable[[Array], Array], target: Array | Non
     n_draws, n, p = X.shape
     rows = np.ascontiguousarray(X.transpose(0, 2, 1)).reshape(n_draws * p, n)  # makes each turn two matrix products
 
-    def turn(M: Array) -> tuple[Array, float]:
-        gains = (rows @ M).reshape(n_draws, p, p)
+    def turn(M: Array, rows: Array = rows) -> tuple[Array, float]:
+        gains = (rows @ M).reshape(-1, p, p)
         R = nearest(gains)
         return R, float(np.vdot(R, gains))
 
     if target is not None:
         return turn(target)[0]
-    # the best of a few draws as the start keeps the search away from poor local optima
+    # the best of a few draws, judged by some hundred, as the start keeps the search away from poor local optima
     pivots = X[np.unique(np.linspace(0, n_draws - 1, N_PIVOTS).astype(int))]
-    R, _ = max((turn(pivot) for pivot in pivots), key=lambda result: result[1])
+    some = rows.reshape(n_draws, p, n)[:: -(-n_draws // 200)].reshape(-1, n)
+    R, _ = turn(max(pivots, key=lambda pivot: turn(pivot, some)[1]))
     reached = -np.inf
     for _ in range(MAX_ROUNDS):
         R, gain = turn(rows.T @ R.reshape(n_draws * p, p) / n_draws)
@@ -192,44 +221,10 @@ def _assign(gains: Array) -> NDArray[np.int64]:
     """Row for each column, maximising the sum of the chosen entries, for matrices (draws, p, p)."""
     rows = gains.argmax(axis=1)
     # where the best rows differ they are the solution; only the other draws need the real algorithm
-    clash = np.flatnonzero((np.sort(rows, axis=1) != np.arange(rows.shape[1])).any(axis=1))
-    if clash.size:
-        rows[clash] = _hungarian(np.ascontiguousarray(-gains[clash]))
+    for d in np.flatnonzero((np.sort(rows, axis=1) != np.arange(rows.shape[1])).any(axis=1)):
+        row, column = linear_sum_assignment(gains[d], maximize=True)
+        rows[d, column] = row
     return rows
-
-
-def _hungarian(costs: Array) -> NDArray[np.int64]:
-    """Row for each column at least cost: shortest augmenting paths, all matrices (draws, p, p) in step."""
-    n_draws, p, _ = costs.shape
-    u, v = np.zeros((n_draws, p)), np.zeros((n_draws, p + 1))  # potentials; column p is where a new row enters
-    row_of = np.full((n_draws, p + 1), -1)
-    for new_row in range(p):
-        row_of[:, p] = new_row
-        column = np.full(n_draws, p)
-        slack, before = np.full((n_draws, p), np.inf), np.full((n_draws, p), p)
-        done = np.zeros((n_draws, p + 1), bool)
-        d = np.arange(n_draws)
-        while d.size:  # the draws whose path has not met a free column
-            done[d, column[d]] = True
-            row, closed = row_of[d, column[d]], done[d, :p]
-            reduced = costs[d, row] - u[d, row][:, None] - v[d, :p]
-            shorter = (reduced < slack[d]) & ~closed
-            slack[d] = np.where(shorter, reduced, slack[d])
-            before[d] = np.where(shorter, column[d, None], before[d])
-            column[d] = np.where(closed, np.inf, slack[d]).argmin(axis=1)
-            delta = slack[d, column[d]]
-            k, j = np.nonzero(done[d])
-            u[d[k], row_of[d[k], j]] += delta[k]
-            v[d[k], j] -= delta[k]
-            slack[d] -= np.where(closed, 0.0, delta[:, None])
-            d = d[row_of[d, column[d]] >= 0]
-        d = np.arange(n_draws)
-        while d.size:  # walk back, moving each row one column along its path
-            previous = before[d, column[d]]
-            row_of[d, column[d]] = row_of[d, previous]
-            column[d] = previous
-            d = d[previous != p]
-    return row_of[:, :p]
 
 
 def varimax(X: Array, *, tolerance: float = 1e-6, max_sweeps: int = 50) -> Array:
@@ -270,7 +265,7 @@ def _references(reference: Any, draws: xr.DataArray) -> list[Array | None]:
     n_batch = math.prod(shape[:-2])
     if reference is None:
         return [None] * n_batch
-    M = matrix_like(reference, draws)
+    M = matrix_like("reference", reference, draws)
     if M.shape[-2:] != shape[-2:]:
-        raise ValueError(f"reference must have shape {shape[-2:]} like {draws.name!r}, got {np.shape(reference)}")
+        raise ValueError(f"reference must have shape {shape[-2:]} like {draws.name!r}, got {M.shape}")
     return list(np.broadcast_to(M, shape).reshape(n_batch, *shape[-2:]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_stiefel import _checks as check
 from pymc_stiefel import geometry
 from pymc_stiefel.analysis._frechet import frechet_mean
 from pymc_stiefel.analysis._inputs import flat, like_draws, matrix_draws, matrix_like
@@ -18,14 +20,19 @@ Array = NDArray[np.float64]
 MEANS = ("extrinsic", "frechet", "subspace")
 
 
+@check.renamed(var="var_names")
 def orthogonality_error(
-    data: Any, var: str | None = None, *, vectors: bool = False, group: str = "posterior"
+    data: Any,
+    var_names: str | Sequence[str] | None = None,
+    *,
+    vectors: bool = False,
+    group: str = "posterior",
 ) -> xr.DataArray:
     """Largest entry of ``|X'X - I|`` in each draw.
 
     Parameters
     ----------
-    data, var, vectors, group
+    data, var_names, vectors, group
         Draws, see :func:`~pymc_stiefel.align`; they need not be orthonormal.
 
     Returns
@@ -39,20 +46,26 @@ def orthogonality_error(
     >>> float(pst.orthogonality_error(np.ones((1, 2, 3, 1))).max())
     2.0
     """
-    draws = matrix_draws(data, var, group=group, orthonormal=False, vectors=vectors)
+    draws = matrix_draws(data, var_names, group=group, orthonormal=False, vectors=vectors)
     return draws.isel({draws.dims[-1]: 0, draws.dims[-2]: 0}, drop=True).copy(
         data=geometry.orthogonality_error(np.asarray(draws.values, dtype=float))
     )
 
 
+@check.renamed(var="var_names")
 def mean(
-    data: Any, var: str | None = None, *, kind: str = "extrinsic", vectors: bool = False, group: str = "posterior"
+    data: Any,
+    var_names: str | Sequence[str] | None = None,
+    *,
+    kind: str = "extrinsic",
+    vectors: bool = False,
+    group: str = "posterior",
 ) -> xr.DataArray:
     r"""The mean of the draws as an orthonormal matrix.
 
     Parameters
     ----------
-    data, var, vectors, group
+    data, var_names, vectors, group
         Draws, see :func:`~pymc_stiefel.align`. Align them first if columns are not identified.
     kind : {"extrinsic", "frechet", "subspace"}
         - ``"extrinsic"``: the polar factor of the average, :math:`\arg\min_M E|X - M|^2`;
@@ -76,21 +89,27 @@ def mean(
     >>> pst.mean(draws, kind="subspace").values.ravel().round(6)
     array([1., 0., 0.])
     """
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    check.choice("kind", kind, MEANS)
+    draws = matrix_draws(data, var_names, group=group, vectors=vectors)
     X = flat(draws)
-    _check_mean(kind)
     compute = {"extrinsic": _extrinsic_mean, "frechet": lambda x: frechet_mean(x)[0], "subspace": _subspace_mean}[kind]
     return like_draws(np.stack([compute(x) for x in X]), draws, sampled=False)
 
 
+@check.renamed(var="var_names")
 def dispersion(
-    data: Any, var: str | None = None, *, kind: str = "extrinsic", vectors: bool = False, group: str = "posterior"
+    data: Any,
+    var_names: str | Sequence[str] | None = None,
+    *,
+    kind: str = "extrinsic",
+    vectors: bool = False,
+    group: str = "posterior",
 ) -> xr.DataArray:
     r"""Spread of the draws about their mean of the same kind.
 
     Parameters
     ----------
-    data, var, vectors, group
+    data, var_names, vectors, group
         Draws, see :func:`~pymc_stiefel.align`. Align them first if columns are not identified.
     kind : {"extrinsic", "frechet", "subspace"}
         That of :func:`~pymc_stiefel.mean`.
@@ -111,17 +130,12 @@ def dispersion(
     >>> float(pst.dispersion(np.tile(np.eye(3, 2), (2, 10, 1, 1))))
     0.0
     """
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
-    _check_mean(kind)
+    check.choice("kind", kind, MEANS)
+    draws = matrix_draws(data, var_names, group=group, vectors=vectors)
     spread = np.array([_spread(x, kind) for x in flat(draws)])
     return draws.isel(dict.fromkeys((*draws.dims[:2], *draws.dims[-2:]), 0), drop=True).copy(
         data=spread.reshape(draws.shape[2:-2])
     )
-
-
-def _check_mean(kind: str) -> None:
-    if kind not in MEANS:
-        raise ValueError(f"kind must be one of {', '.join(MEANS)}, got {kind!r}")
 
 
 def _extrinsic_mean(X: Array) -> Array:
@@ -151,14 +165,20 @@ def _spread(X: Array, kind: str) -> float:
 # ---------------------------------------------------------------- principal angles
 
 
+@check.renamed(var="var_names")
 def principal_angles(
-    data: Any, var: str | None = None, *, to: Any = "mean", vectors: bool = False, group: str = "posterior"
+    data: Any,
+    var_names: str | Sequence[str] | None = None,
+    *,
+    to: Any = "mean",
+    vectors: bool = False,
+    group: str = "posterior",
 ) -> xr.DataArray:
     r"""Principal angles between column spaces, in radians, ascending along the last dimension ``angle``.
 
     Parameters
     ----------
-    data, var, vectors, group
+    data, var_names, vectors, group
         Draws, see :func:`~pymc_stiefel.align`. Angles do not depend on signs, order or rotation of the columns.
     to : {"mean", "draws", "chains"} or array (n, q)
         What the draws are compared with: the mean subspace; other draws (half a chain away and in the next chain, so
@@ -186,30 +206,25 @@ def principal_angles(
     >>> pst.principal_angles(draws, to=np.eye(4)[:, 1:3]).values[0, 0].round(4)
     array([0.    , 1.5708])
     """
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    draws = matrix_draws(data, var_names, group=group, vectors=vectors)
     X = np.asarray(draws.values, dtype=float)
     batch = tuple(draws.dims[2:-2])
     coords = {dim: draws.coords[dim] for dim in ("chain", "draw", *batch) if dim in draws.coords}
     dims: tuple[Any, ...] = ("chain", "draw", *batch, "angle")
-    if isinstance(to, str):
-        if to not in ("mean", "draws", "chains"):
-            raise ValueError(f"to must be 'mean', 'draws', 'chains' or a matrix, got {to!r}")
-        if to == "chains":
-            means = np.stack([_batched_mean(chain) for chain in X])
-            coords = {dim: values for dim, values in coords.items() if dim != "draw"}
-            if "chain" in coords:
-                coords["other_chain"] = xr.DataArray(coords["chain"].values, dims="other_chain")
-            return xr.DataArray(
-                _angles(means[:, None], means[None]), dims=("chain", "other_chain", *batch, "angle"), coords=coords
-            )
-        if to == "mean":
-            Y = _batched_mean(X.reshape(-1, *X.shape[2:]))
-        else:
-            if X.shape[0] * X.shape[1] < 2:
-                raise ValueError("need at least two draws to compare draws with each other")
-            Y = np.roll(X, (1, max(1, X.shape[1] // 2)), axis=(0, 1))
-    else:
+    if not isinstance(to, str):
         Y = _reference(to, draws)
+    elif check.choice("to", to, ("mean", "draws", "chains")) == "mean":
+        Y = _batched_mean(X.reshape(-1, *X.shape[2:]))
+    elif to == "draws":
+        if X.shape[0] * X.shape[1] < 2:
+            raise ValueError("to='draws': need at least two draws to compare draws with each other")
+        Y = np.roll(X, (1, max(1, X.shape[1] // 2)), axis=(0, 1))
+    else:
+        means = np.stack([_batched_mean(chain) for chain in X])
+        coords = {dim: values for dim, values in coords.items() if dim != "draw"}
+        if "chain" in coords:
+            coords["other_chain"] = xr.DataArray(coords["chain"].values, dims="other_chain")
+        X, Y, dims = means[:, None], means[None], ("chain", "other_chain", *batch, "angle")
     return xr.DataArray(_angles(X, Y), dims=dims, coords=coords, name="angle")
 
 
@@ -229,10 +244,10 @@ def _batched_mean(X: Array) -> Array:
 
 
 def _reference(to: Any, draws: xr.DataArray) -> Array:
-    Y, n = matrix_like(to, draws), draws.shape[-2]
-    if Y.shape[-2] != n:
-        raise ValueError(f"the reference has {Y.shape[-2]} rows, the draws have n = {n}")
-    error = float(np.max(geometry.orthogonality_error(Y)))
+    if to is None:
+        raise TypeError("to must be 'mean', 'draws', 'chains' or a matrix, got None")
+    Y = matrix_like("to", to, draws)
+    error = float(np.max(geometry.orthogonality_error(Y))) if Y.shape[-1] <= Y.shape[-2] else np.inf
     if error > 1e-6:
-        raise ValueError(f"the columns of the reference are not orthonormal: |Y'Y - I| is {error:.2g}")
+        raise ValueError(f"to: the columns of the matrix are not orthonormal: |Y'Y - I| is up to {error:.2g}")
     return Y

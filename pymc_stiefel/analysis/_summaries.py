@@ -11,15 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_stiefel.analysis._alignment import align
+from pymc_stiefel import _checks as check
+from pymc_stiefel.analysis._alignment import METHODS, aligned_once
 from pymc_stiefel.analysis._averages import principal_angles
-from pymc_stiefel.analysis._diagnostics import diagnostics
-from pymc_stiefel.analysis._inputs import matrix_draws, squeeze
+from pymc_stiefel.analysis._inputs import ALIGNED, matrix_draws, squeeze, variable_of
 
 __all__ = ["invariants", "summary", "table"]
 
@@ -27,11 +28,13 @@ Array = NDArray[np.float64]
 KINDS = ("projector", "angles", "aligned", "raw")
 ALL_ENTRIES = 100  # a projector with at most so many distinct entries is shown whole
 N_WORST = 20
+TAILS = (0.05, 0.95)
 
 
+@check.renamed(var="var_names")
 def invariants(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     kind: str | None = None,
     method: str = "permutation",
@@ -42,7 +45,7 @@ def invariants(
 
     Parameters
     ----------
-    data, var, vectors, group
+    data, var_names, vectors, group
         Draws, see :func:`~pymc_stiefel.align`.
     kind, method
         Those of :func:`~pymc_stiefel.summary`, which is the table of these quantities; one kind only.
@@ -58,27 +61,41 @@ def invariants(
     >>> pst.invariants(np.tile(np.eye(3, 1), (2, 10, 1, 1)), kind="angles").quantity.values
     array(['angle[0]'], dtype=object)
     """
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    check.choice("method", method, METHODS)
+    if kind is not None:
+        check.choice("kind", kind, KINDS)
+    draws = _identified_draws(data, var_names, (kind,), method, vectors, group)
     n, p = draws.shape[-2:]
     kind = kind or ("projector" if n > p else "aligned")
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     if kind in ("projector", "angles") and n == p:
-        raise ValueError(f"n = p = {n}: the columns span the whole space, use kind='aligned' or kind='raw'")
+        raise ValueError(
+            f"kind={kind!r} with n = p = {n}: the columns span the whole space, use kind='aligned' or 'raw'"
+        )
     if kind == "projector":
         return _projector_entries(draws)
     if kind == "angles":
-        values, label = principal_angles(draws), "angle"
+        values = principal_angles(draws)
     else:
-        values = squeeze(draws) if kind == "raw" else align(draws, method=method)  # type: ignore[assignment]
-        label = kind
+        values = squeeze(draws if kind == "raw" else aligned_once(draws, method))
+    label = "angle" if kind == "angles" else kind
     labels = [_label(label, index, values.isel(chain=0, draw=0)) for index in np.ndindex(values.shape[2:])]
     return _as_quantities(values.values.reshape(*values.shape[:2], -1), labels, draws)
 
 
+def _identified_draws(
+    data: Any, var_names: Any, kinds: Sequence[str | None], method: str, vectors: bool, group: str
+) -> xr.DataArray:
+    """Draws of a matrix; loadings of free length are allowed if they are aligned or shown as they are."""
+    array = variable_of(data, var_names, group, vectors=vectors)
+    free = set(kinds) <= {"aligned", "raw"} and (ALIGNED in array.attrs or method == "varimax")
+    loadings = "Loadings with free scales: summary(align(data, orthonormal=False), kind='aligned')"
+    return matrix_draws(array, vectors=vectors, orthonormal=not free, loadings=loadings)
+
+
+@check.renamed(var="var_names")
 def summary(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     kind: str | Sequence[str] | None = None,
     method: str = "permutation",
@@ -89,8 +106,8 @@ def summary(
 
     Parameters
     ----------
-    data, var, vectors, group
-        Draws, see :func:`~pymc_stiefel.align`.
+    data, var_names, vectors, group
+        Draws, see :func:`~pymc_stiefel.align`; ``var_names`` may be several names, which the rows then begin with.
     kind : {"projector", "angles", "aligned", "raw"} or several of them
         - ``"projector"``: entries of :math:`P = XX'`. All of them if there are at most 100; for larger ``n`` the
           diagonal (the share of each feature in the subspace) and the 20 entries off the diagonal with the largest
@@ -101,7 +118,8 @@ def summary(
 
         Default: ``"projector"``, or ``"aligned"`` for square matrices, whose projector is the identity.
     method : str
-        The ``method`` of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
+        The ``method`` of :func:`~pymc_stiefel.align`, for ``kind="aligned"``; with ``"varimax"`` columns may have any
+        length, so that this is the table of loadings with their intervals.
 
     Returns
     -------
@@ -119,17 +137,41 @@ def summary(
     >>> pst.summary(draws, kind=("angles", "raw"))["r_hat"].lt(1.1).all()
     np.True_
     """
-    kinds = [kind] if kind is None or isinstance(kind, str) else list(kind)
-    draws = matrix_draws(data, var, group=group, vectors=vectors)
+    kinds = list(kind) if isinstance(kind, list | tuple) and kind else [kind]
+    for one in kinds:
+        if one is not None:
+            check.choice("kind", one, KINDS)
+    if isinstance(var_names, list | tuple) and len(var_names) > 1:
+        several = {
+            name: summary(data, name, kind=kind, method=method, vectors=vectors, group=group) for name in var_names
+        }
+        return pd.concat([one.rename(index=lambda row, name=name: f"{name} {row}") for name, one in several.items()])
+    draws = _identified_draws(data, var_names, kinds, method, vectors, group)
     if draws.sizes["draw"] < 4:
-        raise ValueError(f"need at least 4 draws in each chain for R-hat and ESS, got {draws.sizes['draw']}")
+        raise ValueError(f"data: need at least 4 draws in each chain for R-hat and ESS, got {draws.sizes['draw']}")
     return pd.concat([table(invariants(draws, kind=one, method=method)) for one in kinds])
 
 
 def table(quantities: xr.DataArray) -> pd.DataFrame:
-    """Diagnostics of ``quantities`` with dims ``(chain, draw, quantity)``, one row each."""
-    index = pd.Index(quantities["quantity"].values, name=None)
-    return pd.DataFrame(diagnostics(quantities.values), index=index)
+    """Diagnostics of ``quantities`` with dims ``(chain, draw, quantity)``, one row each, by ArviZ.
+
+    Constant quantities have no R-hat (NaN), nor has a single chain.
+    """
+    data = quantities.drop_vars("quantity").to_dataset(name="x")
+    q5, q95 = np.quantile(quantities.values, TAILS, axis=(0, 1))
+    tails = {} if az.__version__.startswith("0.") else {"prob": TAILS}  # ArviZ 1 would take them from its rcParams
+    with np.errstate(invalid="ignore", divide="ignore"):
+        columns = {
+            "mean": quantities.values.mean(axis=(0, 1)),
+            "sd": quantities.values.std(axis=(0, 1), ddof=1),
+            "q5": q5,
+            "q95": q95,
+            "mcse_mean": az.mcse(data, method="mean")["x"].values,
+            "ess_bulk": az.ess(data, method="bulk")["x"].values,
+            "ess_tail": az.ess(data, method="tail", **tails)["x"].values,
+            "r_hat": az.rhat(data)["x"].values if quantities.sizes["chain"] > 1 else np.nan,
+        }
+    return pd.DataFrame(columns, index=pd.Index(quantities["quantity"].values, name=None))
 
 
 def _projector_entries(draws: xr.DataArray) -> xr.DataArray:

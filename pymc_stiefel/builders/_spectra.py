@@ -19,7 +19,9 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-__all__ = ["Descending", "check_positive", "ordered_iid", "wishart_spectrum"]
+from pymc_stiefel._checks import shown, string, whole
+
+__all__ = ["Descending", "check_positive", "column_lengths", "ordered_iid", "wishart_spectrum"]
 
 POWERS = {"wishart": 1.0, "inverse_wishart": -1.0, "gaussian": 0.5}
 
@@ -74,9 +76,10 @@ def wishart_spectrum(
     Muirhead (1982), Aspects of Multivariate Statistical Theory, Theorem 3.2.18, doi:10.1002/9780470316559.
     """
     power = POWERS[kind]
-    degrees = pt.as_tensor_variable(nu)[..., None] - np.arange(rank)  # of the chi-squared diagonal; nu is the first
-    if isinstance(nu, int | float | np.number | np.ndarray) and np.min(nu) <= rank - 1:
-        raise ValueError(f"need nu > rank - 1, got nu = {nu} with rank = {rank}")
+    nu = pt.as_tensor_variable(nu)
+    degrees = nu[..., None] - np.arange(rank)  # of the chi-squared diagonal; nu is the first
+    if isinstance(nu, Constant) and np.min(nu.data) <= rank - 1:
+        raise ValueError(f"need nu > rank - 1, got nu = {nu.data} with rank = {rank}")
 
     def dist(degrees: TensorVariable, scale: TensorVariable, size: Any) -> TensorVariable:
         batch = degrees[..., 0] * scale  # parameters of a batch: each matrix has its own draw
@@ -111,17 +114,46 @@ def wishart_spectrum(
     )
 
 
-def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None) -> TensorVariable:
-    r"""Independent draws of a positive ``base`` (from ``.dist()``) in descending order.
+def ordered_iid(
+    name: str, rank: int, base: TensorVariable, *, dims: Any = None, argument: str = "base"
+) -> TensorVariable:
+    r"""Independent draws of a positive distribution in descending order.
 
-    ``base`` is a scalar, or has shape ``(*batch, 1)`` with a law for each vector of a batch. The density is
-    :math:`r! \prod_i f(x_i)` on :math:`x_1 > \dots > x_r`; draws are sorted.
+    The density is :math:`r! \prod_i f(x_i)` on :math:`x_1 > \dots > x_r`; draws are sorted.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable.
+    rank : int
+        Number of values, ``r``.
+    base : distribution
+        A positive one, from ``.dist()``: a scalar, or of shape ``(*batch, 1)`` with a law for each vector of a batch.
+    dims : str or sequence of str, optional
+        Dims of the variable, the last one that of the values.
+    argument : str
+        What the caller calls ``base``, for error messages.
+
+    Returns
+    -------
+    TensorVariable
+        Shape ``(*batch, rank)``.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     scale = pst.ordered_iid("scale", 3, pm.HalfNormal.dist(2.0))
+    >>> bool(np.all(np.diff(pm.draw(scale, random_seed=1)) < 0))
+    True
     """
-    op = check_positive(base)
+    string("name", name)
+    rank = whole("rank", rank)
+    op = check_positive(base, argument)
     if base.ndim and not base.type.broadcastable[-1]:
         raise ValueError(
-            f"ordered values of {name!r} share one law: need a scalar distribution, or shape (*batch, 1) as of "
-            f"pm.HalfNormal.dist(tau[:, None]), got shape {base.type.shape}"
+            f"{argument}: ordered values of {name!r} share one law: need a scalar distribution, or shape (*batch, 1) "
+            f"as of pm.HalfNormal.dist(tau[:, None]), got shape {base.type.shape}"
         )
     free = [param for param in op.dist_params(base.owner) if not isinstance(param, Constant)]
 
@@ -153,13 +185,35 @@ def ordered_iid(name: str, rank: int, base: TensorVariable, *, dims: Any = None)
     )
 
 
-def check_positive(base: Any) -> Any:
+def column_lengths(
+    name: str, n: int, p: int, scales: Any, prior: str | None, sigma: Any, ordered: bool, dims: tuple[str, ...]
+) -> TensorVariable:
+    """Lengths of orthogonal columns by one of the laws of :func:`orthogonal_columns`."""
+    if prior not in (None, "normal") or (scales is not None and prior is not None):
+        raise ValueError(
+            f"give scales=, a distribution such as pm.HalfNormal.dist(1), or prior='normal', not both; got scales = "
+            f"{shown(scales)}, prior = {shown(prior)}"
+        )
+    if prior is not None:
+        return wishart_spectrum(name, p, n, scale=sigma, kind="gaussian", dims=dims)
+    scales = pm.HalfNormal.dist(1.0) if scales is None else scales
+    if ordered:
+        return ordered_iid(name, p, scales, dims=dims, argument="scales")
+    check_positive(scales, "scales")
+    model = pm.modelcontext(None)
+    sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in dims))
+    return model.register_rv(sized, name, dims=dims)
+
+
+def check_positive(base: Any, argument: str = "base") -> Any:
     """The op of a positive distribution, or an error that says what ``base`` is instead."""
     op = getattr(getattr(base, "owner", None), "op", None)
     if not hasattr(op, "dist_params"):
-        raise TypeError(f"need a distribution such as pm.HalfNormal.dist(1), got {base!r}")
+        raise TypeError(f"{argument}: need a distribution such as pm.HalfNormal.dist(1), got {shown(base)}")
     if _default_transform(op, base) is None:
-        raise ValueError(f"need a positive distribution such as pm.HalfNormal.dist(1), got {op}, which has no bounds")
+        raise ValueError(
+            f"{argument}: need a positive distribution such as pm.HalfNormal.dist(1), got {op}, which has no bounds"
+        )
     return op
 
 

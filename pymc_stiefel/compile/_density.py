@@ -144,9 +144,13 @@ class ModelDensity:
     widths : bool
         Whether scales in order get coordinates in which necks are wider, see ``_ordered_log``.
 
+    tempered : bool
+        Whether observed variables and potentials count as often as ``inverse_temperature`` says.
+
     Attributes
     ----------
     layout : Layout
+    inverse_temperature : shared variable
     shared : dict
         Name of a variable that is not sampled -> its shared variable.
     reads : bool
@@ -165,6 +169,7 @@ class ModelDensity:
         minibatches: bool = False,
         jacobian: bool = True,
         widths: bool = False,
+        tempered: bool = False,
         compile_kwargs: dict | None = None,
     ):
         blocks = {value: manifold_block(model, value) for value in values}
@@ -173,7 +178,9 @@ class ModelDensity:
         self.layout = _make_layout(self.slots, reflect)
         self._by_name = {str(slot.value.name): slot for slot in self.slots}
 
-        logp = _log_density(model, [value for value in values if blocks[value] is not None], jacobian)
+        self.inverse_temperature = pytensor.shared(np.asarray(1.0), "inverse_temperature__")
+        on_manifold = [value for value in values if blocks[value] is not None]
+        logp = _log_density(model, on_manifold, jacobian, self.inverse_temperature if tempered else None)
         self.batches = no_batches()
         if minibatches:
             logp, indices, self._count_rows = with_own_indices(logp)
@@ -372,7 +379,9 @@ def _make_layout(slots: list[_Slot], reflect: bool | None) -> Layout:
     return make_layout(shapes, euclidean, flips)
 
 
-def _log_density(model: pm.Model, on_manifold: list[Variable], jacobian: bool = True) -> Variable:
+def _log_density(
+    model: pm.Model, on_manifold: list[Variable], jacobian: bool = True, likelihood_weight: Variable | None = None
+) -> Variable:
     """The model's log density with the transforms of ``on_manifold`` (and their Jacobian terms) left out."""
     untransformed = {model.values_to_rvs[value] for value in on_manifold}
     rvs_to_transforms = {
@@ -388,7 +397,11 @@ def _log_density(model: pm.Model, on_manifold: list[Variable], jacobian: bool = 
         factors = factors + replace_rvs_by_values(
             model.potentials, rvs_to_values=model.rvs_to_values, rvs_to_transforms=rvs_to_transforms
         )
-    return without_manifold_check([pt.sum([pt.sum(factor) for factor in factors])])[0]
+    terms = [pt.sum(factor) for factor in factors]
+    if likelihood_weight is not None:
+        free = [rv in model.free_RVs for rv in model.basic_RVs] + [False] * len(model.potentials)
+        terms = [term if prior else likelihood_weight * term for term, prior in zip(terms, free, strict=True)]
+    return without_manifold_check([pt.sum(terms)])[0]
 
 
 def _refuse_random(logp: Variable) -> None:

@@ -16,9 +16,11 @@ from pymc_stiefel.distributions._base import StiefelBlock, stiefel_block
 from pymc_stiefel.distributions._bingham import MatrixBingham, MatrixBinghamLangevin
 from pymc_stiefel.distributions._fisher import MatrixFisher
 from pymc_stiefel.distributions._langevin import MatrixLangevin, VonMisesFisher
+from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
 from pymc_stiefel.distributions._uniform import SpecialOrthogonal, StiefelUniform, UnitVector
 
 __all__ = [
+    "LowRankMvNormal",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
+from pymc_stiefel.ops import _jax_normalizers as native
 from pymc_stiefel.ops._curvature import polar_curvature
-from pymc_stiefel.ops._normalizers import Curvature, Normalizer
+from pymc_stiefel.ops._normalizers import Curvature, LogBingham, LogHyp0F1, LogHyp0F1Matrix
 from pymc_stiefel.ops._polar import CheckedProjection, Polar, PolarCurvature, PolarPullback
 
 
@@ -67,7 +68,7 @@ def _funcify_polar_curvature(op, **kwargs):
 
 @jax_funcify.register(Curvature)
 def _funcify_curvature(op, **kwargs):
-    """Called back on the host, as the normalisers are."""
+    """Second derivatives are called back on the host."""
 
     def curvature(*inputs):
         shape = jax.ShapeDtypeStruct(inputs[-1].shape, inputs[-1].dtype)
@@ -76,25 +77,16 @@ def _funcify_curvature(op, **kwargs):
     return curvature
 
 
-@jax_funcify.register(Normalizer)
-def _funcify_normalizer(op, **kwargs):
-    """The compiled normaliser, called back on the host: JAX has no Bessel functions of large order."""
-    bend = _funcify_curvature(Curvature(op))
+@jax_funcify.register(LogHyp0F1)
+def _funcify_log_hyp0f1(op, **kwargs):
+    return lambda n, s: (native.log_hyp0f1(n, s), native.hyp0f1_value_and_grad(n, s)[1])
 
-    @jax.custom_vjp
-    def normalizer(*inputs):
-        dtype = inputs[-1].dtype
-        shapes = (jax.ShapeDtypeStruct((), dtype), jax.ShapeDtypeStruct(inputs[-1].shape, dtype))
-        return jax.pure_callback(lambda *x: op.numpy(*map(np.asarray, x)), shapes, *inputs, vmap_method="sequential")
 
-    def forward(*inputs):
-        value, gradient = normalizer(*inputs)
-        return (value, gradient), (inputs, gradient)
+@jax_funcify.register(LogHyp0F1Matrix)
+def _funcify_log_hyp0f1_matrix(op, **kwargs):
+    return lambda F: (native.log_hyp0f1_matrix(F), native.hyp0f1_matrix_value_and_grad(F)[1])
 
-    def backward(saved, cotangents):
-        inputs, gradient = saved
-        total = cotangents[0] * gradient + bend(*inputs, cotangents[1])
-        return (*(None for _ in inputs[:-1]), total)
 
-    normalizer.defvjp(forward, backward)
-    return normalizer
+@jax_funcify.register(LogBingham)
+def _funcify_log_bingham(op, **kwargs):
+    return lambda A: (native.log_bingham_matrix(A, op.p), native.bingham_matrix_value_and_grad(A, op.p)[1])

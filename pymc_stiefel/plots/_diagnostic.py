@@ -1,29 +1,28 @@
 """Pictures of how well a subspace is known, and of how well it was sampled.
 
 Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
-panels) if given, and returns the ``Figure``. Colours are those of Okabe & Ito, told apart by colour-blind readers.
+panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Angles are in
+degrees. Colours are those of Okabe & Ito, told apart by colour-blind readers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import arviz as az
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_stiefel import _checks as check
 from pymc_stiefel import geometry
+from pymc_stiefel.analysis._alignment import METHODS
 from pymc_stiefel.analysis._averages import principal_angles
-from pymc_stiefel.analysis._inputs import dataset_of, matrix_draws, matrix_like
-from pymc_stiefel.analysis._summaries import invariants
+from pymc_stiefel.analysis._inputs import dataset_of, matrix_like
+from pymc_stiefel.analysis._summaries import KINDS, invariants
 from pymc_stiefel.analysis._summaries import table as summary_table
-from pymc_stiefel.plots._figures import (
-    GREY,
-    PALETTE,
-    density,
-    one_matrix,
-    panels,
-    rank_shares,
-)
+from pymc_stiefel.plots._figures import GREY, PALETTE, density, panels, plain_draws, rank_shares, small_multiples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,8 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["plot_energy", "plot_invariants", "plot_subspace"]
 
 
+@check.renamed(var="var_names")
 def plot_subspace(
-    data: Any, var: str | None = None, *, to: Any = "mean", group: str = "posterior", ax: Any = None
+    data: Any,
+    var_names: str | Sequence[str] | None = None,
+    *,
+    to: Any = "mean",
+    group: str = "posterior",
+    ax: Any = None,
 ) -> Figure:
     """Density of the principal angles: how well the column space is known.
 
@@ -41,12 +46,12 @@ def plot_subspace(
 
     Parameters
     ----------
-    data, var, group
+    data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     to : "mean", "draws" or array
         That of :func:`~pymc_stiefel.principal_angles`.
-    ax : Axes or sequence of Axes, optional
-        Where to draw: one for each panel. Default: a new figure.
+    ax : Axes, sequence of Axes or Figure, optional
+        Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
     Returns
     -------
@@ -59,14 +64,18 @@ def plot_subspace(
     >>> pst.plot_subspace(draws).axes[0].get_xlabel()
     'principal angle (degrees)'
     """
-    draws = one_matrix(matrix_draws(data, var, group=group))
+    draws = plain_draws(data, var_names, group)
     n, p = draws.shape[-2:]
     if n == p:
-        raise ValueError(f"n = p = {n}: the columns span the whole space, all principal angles are zero")
+        raise ValueError(f"data: n = p = {n}: the columns span the whole space, all principal angles are zero")
     if isinstance(to, str) and to == "chains":
-        raise ValueError("angles between chain means are a small table: use principal_angles(..., to='chains')")
+        raise ValueError(
+            "to='chains': angles between chain means are a small table: principal_angles(..., to='chains')"
+        )
+    if draws.ndim > 4:
+        return small_multiples(draws, ax, (5.6, 2.6), lambda one, ax: plot_subspace(one, to=to, ax=ax))
     angles = np.degrees(principal_angles(draws, to=to).values)
-    q = p if isinstance(to, str) else matrix_like(to, draws).shape[-1]
+    q = p if isinstance(to, str) else matrix_like("to", to, draws).shape[-1]
     null = np.degrees(_uniform_angles(n, p, q, 20_000 if p < 6 else 4000))
     m = angles.shape[-1]
     chosen = range(m) if m <= 4 else (0, m // 2, m - 1)
@@ -103,9 +112,10 @@ def _uniform_angles(n: int, p: int, q: int, size: int) -> NDArray[np.float64]:
     return np.asarray(principal_angles(Y[None], to=np.eye(Y.shape[1], q)).values[0])
 
 
+@check.renamed(var="var_names")
 def plot_invariants(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     kind: str | None = None,
     method: str = "permutation",
@@ -120,7 +130,7 @@ def plot_invariants(
 
     Parameters
     ----------
-    data, var, group
+    data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     kind : str, optional
         That of :func:`~pymc_stiefel.summary`; default ``"angles"``, or ``"aligned"`` if n = p.
@@ -128,8 +138,8 @@ def plot_invariants(
         That of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
     max_rows : int
         How many quantities are shown.
-    ax : Axes or sequence of Axes, optional
-        Where to draw: one for each panel. Default: a new figure.
+    ax : Axes, sequence of Axes or Figure, optional
+        Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
     Returns
     -------
@@ -142,10 +152,20 @@ def plot_invariants(
     >>> len(pst.plot_invariants(draws).axes)  # two angles, a trace and a rank plot each
     4
     """
-    draws = one_matrix(matrix_draws(data, var, group=group))
-    kind = kind or ("angles" if draws.shape[-2] > draws.shape[-1] else "aligned")
+    check.choice("method", method, METHODS)
+    max_rows = check.whole("max_rows", max_rows)
+    draws = plain_draws(data, var_names, group)
+    if kind is None:
+        kind = "angles" if draws.shape[-2] > draws.shape[-1] else "aligned"
+    check.choice("kind", kind, KINDS)
+    if draws.ndim > 4:
+        again = {"kind": kind, "method": method, "max_rows": max_rows}
+        size = (7.0, 0.5 + 1.45 * min(max_rows, draws.shape[-1] if kind == "angles" else max_rows))
+        return small_multiples(draws, ax, size, lambda one, ax: plot_invariants(one, ax=ax, **again))
     quantities = invariants(draws, kind=kind, method=method)
     table = summary_table(quantities)
+    if kind == "angles":
+        quantities = np.degrees(quantities)
     order = np.argsort(-table["r_hat"].fillna(0).to_numpy(), kind="stable")[:max_rows]
     n_chains, n_draws = quantities.shape[:2]
     n_bins = int(np.clip(n_draws // 20, 5, 20))
@@ -162,7 +182,7 @@ def plot_invariants(
                 rank.stairs(
                     bins[c], edges, baseline=None, color=colour, lw=1.1, alpha=0.9, label=f"{c}" if row == 0 else None
                 )
-            trace.set_title(f"{table.index[index]}{' (radians)' if kind == 'angles' else ''}", loc="left")
+            trace.set_title(f"{table.index[index]}{' (degrees)' if kind == 'angles' else ''}", loc="left")
             rank.set_title(rf"$\hat R$ = {stats['r_hat']:.3f}, bulk ESS = {stats['ess_bulk']:.0f}", loc="left")
             rank.set_ylim(0, max(2.0, 1.1 * bins.max()))
             rank.set_yticks(range(int(rank.get_ylim()[1]) + 1))
@@ -182,9 +202,9 @@ def plot_invariants(
 
 
 def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
-    """Marginal energy and its changes between draws; far apart they mean heavy tails, slowly explored.
+    """Marginal energy and its changes between draws by ``az.plot_energy``; far apart they mean heavy tails.
 
-    The legend has E-BFMI of the worst chain; below 0.3 the sampler had trouble.
+    The E-BFMI of the chains is shown too; below 0.3 the sampler had trouble.
 
     Parameters
     ----------
@@ -193,7 +213,7 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     group : str
         Group of an ``InferenceData`` or ``DataTree``.
     ax : Axes, optional
-        Where to draw. Default: a new figure.
+        Where to draw, with ArviZ 0.x. Default: a new figure.
 
     Returns
     -------
@@ -207,30 +227,16 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     --------
     >>> import numpy as np, xarray as xr, pymc_stiefel as pst
     >>> energy = np.random.default_rng(0).normal(size=(2, 100))
-    >>> len(pst.plot_energy(xr.Dataset({"energy": (("chain", "draw"), energy)})).axes)
-    1
+    >>> len(pst.plot_energy(xr.Dataset({"energy": (("chain", "draw"), energy)})).axes) > 0
+    True
     """
     stats = dataset_of(data, group)
     if "energy" not in stats:
-        raise KeyError(f"no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")
-    energy = stats["energy"].transpose("chain", "draw").values
-    changes = np.diff(energy, axis=1)
-    bfmi = (changes**2).mean(axis=1) / energy.var(axis=1)
-    centred = energy - energy.mean()
-    reach = np.abs(np.concatenate([centred.ravel(), changes.ravel()])).max() * 1.1
-    grid = np.linspace(-reach, reach, 600)
-    with panels(ax, (1, 1), (4.6, 2.6)) as (figure, (axis,)):
-        for values, colour, label in (
-            (centred, PALETTE[0], "marginal energy"),
-            (changes, PALETTE[1], "change per draw"),
-        ):
-            curve = density(values.ravel(), grid, bounds=None)
-            axis.fill_between(grid, curve, color=colour, alpha=0.3, lw=0)
-            axis.plot(grid, curve, color=colour, lw=1.4, label=label)
-        axis.plot([], [], " ", label=f"lowest E-BFMI = {bfmi.min():.2f}")
-        axis.set(xlabel="energy, centred", yticks=[])
-        axis.set_ylim(bottom=0)
-        axis.margins(x=0)
-        axis.spines["left"].set_visible(False)
-        axis.legend(loc="upper right", handlelength=1.4)
-    return figure
+        raise check.UnknownName(f"data: no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")
+    stats = stats[["energy"]].assign_coords({dim: np.arange(stats.sizes[dim]) for dim in ("chain", "draw")})
+    if az.__version__.startswith("0."):
+        return az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax).figure
+    if ax is not None:
+        raise ValueError(f"ax must be None, since ArviZ {az.__version__} makes a figure of its own, got {ax!r}")
+    plot = az.plot_energy(xr.DataTree.from_dict({"/sample_stats": stats}), backend="matplotlib")
+    return plot.viz["figure"].item()

@@ -1,22 +1,28 @@
-"""What the pictures are made of: axes in the house style, labels, densities, ranks."""
+"""What the pictures are made of: axes in one style, small multiples, labels, densities, ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_stiefel import geometry
-from pymc_stiefel.analysis._alignment import align
-from pymc_stiefel.analysis._inputs import VECTOR_DIM, matrix_draws
+from pymc_stiefel.analysis._alignment import aligned_once
+from pymc_stiefel.analysis._inputs import ALIGNED, VECTOR_DIM, matrix_draws, variable_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 GREY = "#8C8C8C"
-MANY = 40  # with more features than this, they run along the x axis and most names are left out
+MANY = 40  # with more features than this, they run along the x axis
+MOST_MULTIPLES = 12  # matrices of a batch in one figure
 STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9,
@@ -34,23 +40,87 @@ STYLE: Any = {
 
 
 @contextmanager
-def panels(ax: Any, grid: tuple[int, int], size: tuple[float, float], **shared: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """A new figure in the house style, or the user's axes; either way a flat list of ``rows * columns`` axes."""
+def style() -> Iterator[None]:
+    """``STYLE`` for a while. Other settings stay, unlike in ``rc_context``: the first figure of a notebook's kernel
+    switches interactive display on, and no figure would be shown any more if that were undone."""
+    from matplotlib import rcParams
+
+    before = {name: rcParams[name] for name in STYLE}
+    rcParams.update(STYLE)
+    try:
+        yield
+    finally:
+        rcParams.update(before)
+
+
+def new_figure(size: tuple[float, float]) -> Figure:
+    """An empty figure that a notebook shows once."""
     import matplotlib.pyplot as plt  # late, so that importing the package needs no display and no second
 
+    figure = plt.figure(figsize=size, layout="constrained")
+    figure._ipython_display_ = functools.partial(_display_once, figure)  # type: ignore[attr-defined]
+    return figure
+
+
+def _display_once(figure: Figure) -> None:
+    """What IPython calls to display a figure: as the value of a cell, it is not shown at the end of the cell again."""
+    import matplotlib.pyplot as plt
+
+    if "inline" in plt.get_backend():
+        plt.close(figure)
+    raise NotImplementedError  # which tells IPython to display it as any other figure
+
+
+@contextmanager
+def panels(ax: Any, grid: tuple[int, int], size: tuple[float, float], **shared: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Axes in a new figure, in the user's (sub)figure, or the user's axes; a flat list of ``rows * columns`` axes."""
+    from matplotlib.axes import Axes
+    from matplotlib.figure import FigureBase
+
     needed = grid[0] * grid[1]
-    with plt.rc_context(STYLE):
-        if ax is None:
-            figure, axes = plt.subplots(*grid, figsize=size, squeeze=False, layout="constrained", **shared)
+    with style():
+        if ax is None or isinstance(ax, FigureBase):
+            figure = new_figure(size) if ax is None else ax
+            axes = figure.subplots(*grid, squeeze=False, **shared)
         else:
             axes = np.asarray(ax, dtype=object)
+            if not all(isinstance(one, Axes) for one in axes.flat):
+                raise TypeError(f"ax must be Axes, a sequence of them or a Figure, got {ax!r}")
             if axes.size != needed:
-                raise ValueError(f"this picture has {needed} panels, got {axes.size} axes")
+                raise ValueError(f"ax: this picture has {needed} panels, got {axes.size} axes")
             figure = axes.flat[0].figure
         yield figure, list(axes.flat)
 
 
-def name_largest(axis: Any, middle: Any, low: Any, high: Any, names: list[str], count: int = 5) -> None:
+def small_multiples(draws: xr.DataArray, ax: Any, size: tuple[float, float], plot: Callable[..., Any]) -> Figure:
+    """``plot(one, ax=subfigure)`` for every matrix of a batch."""
+    batch = draws.dims[2:-2]
+    count = math.prod(draws.shape[2:-2])
+    if count > MOST_MULTIPLES or ax is not None:
+        rest = "".join(f", {dim}=0" for dim in batch[1:])
+        more = (
+            ""
+            if ax is not None
+            else f", or up to {MOST_MULTIPLES} with .isel({batch[0]}=slice({MOST_MULTIPLES}){rest})"
+        )
+        raise ValueError(
+            f"data: {draws.name!r} is a batch of {count} matrices with dims {tuple(map(str, batch))}: choose one with "
+            f".isel({batch[0]}=0{rest}){more}"
+        )
+    columns = min(count, max(1, int(12 // size[0])))
+    rows = -(-count // columns)
+    with style():
+        figure = new_figure((columns * size[0], rows * (size[1] + 0.3)))
+        places = figure.subfigures(rows, columns, squeeze=False).flat
+        for place, index in zip(places, np.ndindex(draws.shape[2:-2]), strict=False):
+            one = draws.isel(dict(zip(batch, index, strict=True)))
+            plot(one, ax=place)
+            place.suptitle(", ".join(f"{dim} {one[dim].item() if dim in one.coords else i}"
+                                     for dim, i in zip(batch, index, strict=True)), fontsize=9)  # fmt: skip
+    return figure
+
+
+def name_largest(axis: Any, place: Any, middle: Any, low: Any, high: Any, names: list[str], count: int = 5) -> None:
     """Names above (or below) the largest entries, leaving out those that would collide, and zeros."""
     taken: list[int] = []
     room = max(0.05, 0.013 * max(map(len, names))) * len(middle)
@@ -62,7 +132,7 @@ def name_largest(axis: Any, middle: Any, low: Any, high: Any, names: list[str], 
             up = middle[i] > 0
             axis.annotate(
                 names[i],
-                (i, high[i] if up else low[i]),
+                (place[i], high[i] if up else low[i]),
                 xytext=(0, 2 if up else -2),
                 textcoords="offset points",
                 ha="left" if i < 0.05 * len(middle) else "right" if i > 0.95 * len(middle) else "center",
@@ -72,12 +142,25 @@ def name_largest(axis: Any, middle: Any, low: Any, high: Any, names: list[str], 
     axis.margins(y=0.18)
 
 
-def label_features(axes: list[Any], draws: xr.DataArray) -> None:
-    """Many features along the x axis: their numbers, or nothing but what they are if they have names."""
-    axes[-1].set_xlabel(dim_name(draws, -2))
+def label_features(axis: Any, draws: xr.DataArray, place: Any, width: float = 7.0) -> None:
+    """Features along the x axis of a picture ``width`` inches wide: names upright, as many as fit, or numbers."""
+    axis.set_xlabel(dim_name(draws, -2))
+    names = labels(draws, -2)
     if named(draws, -2):
-        for axis in axes:
-            axis.set_xticks([])
+        every = -(-len(names) // int(width * 11))
+        size = min(7.0, 0.8 * 65 * width / len(names) * every)
+        axis.set_xticks(place[::every], names[::every], rotation=90, fontsize=size)
+    elif numeric(draws) and np.array_equal(place, np.arange(len(names))):  # columns of a picture, with their numbers
+        chosen = np.unique(np.linspace(0, len(names) - 1, 7).astype(int))
+        axis.set_xticks(chosen, [f"{draws[draws.dims[-2]].values[i]:.6g}" for i in chosen])
+
+
+def numeric(draws: xr.DataArray) -> bool:
+    """Whether the rows have coordinates that mean a place, as times do, and not just a count."""
+    dim = draws.dims[-2]
+    if dim not in draws.coords or draws[dim].dtype.kind not in "fiuM":
+        return False
+    return draws[dim].dtype.kind == "M" or not np.array_equal(draws[dim].values, np.arange(draws.sizes[dim]))
 
 
 def label_columns(axis: Any, draws: xr.DataArray, width: float) -> None:
@@ -119,23 +202,17 @@ def camera(elevation: float, azimuth: float) -> NDArray[np.float64]:
 # ---------------------------------------------------------------- numbers
 
 
-def aligned(data: Any, var: str | None, method: str | None, group: str, *, loadings: bool = True) -> xr.DataArray:
-    """One matrix, aligned if ``method`` says so; without an orthonormal method, ``loadings`` of any length may come."""
-    orthonormal = not loadings or method not in (None, "varimax")
-    draws = one_matrix(matrix_draws(data, var, group=group, orthonormal=orthonormal))
-    if method is None:
-        return draws
-    aligned = align(draws, method=method)
-    assert isinstance(aligned, xr.DataArray)
-    return aligned.expand_dims(VECTOR_DIM, axis=-1) if VECTOR_DIM in draws.dims else aligned
+def plain_draws(data: Any, var_names: Any, group: str, **rules: Any) -> xr.DataArray:
+    """Draws for a picture; those that ``align`` has returned may be loadings of free length."""
+    array = variable_of(data, var_names, group)
+    loadings = "Loadings with free scales: align(data, orthonormal=False) first"
+    rules = {"orthonormal": True} | rules
+    rules["orthonormal"] &= ALIGNED not in array.attrs
+    return matrix_draws(array, has_vectors=False, loadings=loadings, **rules)
 
 
-def one_matrix(draws: xr.DataArray) -> xr.DataArray:
-    if draws.ndim > 4:
-        raise ValueError(
-            f"{draws.name!r} is a batch with dims {tuple(map(str, draws.dims[2:-2]))}: choose one with .isel(...)"
-        )
-    return draws
+def aligned(draws: xr.DataArray, method: str | None) -> xr.DataArray:
+    return draws if method is None else aligned_once(draws, method)
 
 
 def named(draws: xr.DataArray, axis: int) -> bool:

@@ -1,17 +1,20 @@
 """Pictures of orthonormal matrices, after what the posterior cannot identify has been resolved.
 
 Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
-panels) if given, and returns the ``Figure``. Colours are those of Okabe & Ito, told apart by colour-blind readers.
+panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Draws that
+``align`` has returned are not aligned again. Colours are those of Okabe & Ito, told apart by colour-blind readers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pymc_stiefel import _checks as check
 from pymc_stiefel import geometry
-from pymc_stiefel.analysis._inputs import matrix_draws
+from pymc_stiefel.analysis._alignment import METHODS
 from pymc_stiefel.plots._figures import (
     GREY,
     MANY,
@@ -26,9 +29,11 @@ from pymc_stiefel.plots._figures import (
     labels,
     name_largest,
     named,
-    one_matrix,
+    numeric,
     panels,
+    plain_draws,
     quantiles,
+    small_multiples,
 )
 
 if TYPE_CHECKING:
@@ -37,9 +42,10 @@ if TYPE_CHECKING:
 __all__ = ["plot_alignment", "plot_columns", "plot_loadings", "plot_sphere"]
 
 
+@check.renamed(var="var_names")
 def plot_columns(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     method: str | None = "permutation",
     prob: float = 0.9,
@@ -48,19 +54,19 @@ def plot_columns(
 ) -> Figure:
     """Median and central interval of every entry, one panel for each column.
 
-    Up to 40 features are listed by name; more run along the x axis, where entries whose ``prob`` interval excludes
-    zero are coloured and the largest few carry their name.
+    Up to 40 features are listed by name. More of them, and features whose coordinates are numbers or dates, run along
+    the x axis. Entries whose ``prob`` interval excludes zero are coloured.
 
     Parameters
     ----------
-    data, var, group
+    data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str or None
         That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
     prob : float
         Probability of the outer interval.
-    ax : Axes or sequence of Axes, optional
-        Where to draw: one for each panel. Default: a new figure.
+    ax : Axes, sequence of Axes or Figure, optional
+        Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
     Returns
     -------
@@ -73,34 +79,39 @@ def plot_columns(
     >>> len(pst.plot_columns(draws).axes)
     2
     """
-    draws = aligned(data, var, method, group)
+    _check_method(method)
+    prob = check.real("prob", prob, 0, 1)
+    draws = plain_draws(data, var_names, group, orthonormal=method not in (None, "varimax"))
     n, p = draws.shape[-2:]
+    along = n > MANY or numeric(draws)
+    grid = (p, 1) if along else (1, p)
+    size = (7.0, 0.9 + 1.35 * p) if along else (1.0 + 1.9 * p, max(1.8, 0.9 + 0.19 * n))
+    if draws.ndim > 4:
+        return small_multiples(draws, ax, size, lambda one, ax: plot_columns(one, method=method, prob=prob, ax=ax))
+    draws = aligned(draws, method)
     low, half_low, middle, half_high, high = quantiles(draws, (1 - prob) / 2, 0.25, 0.5, 0.75, (1 + prob) / 2)
     names, columns = labels(draws, -2), labels(draws, -1)
-    many = n > MANY
-    grid = (p, 1) if many else (1, p)
-    size = (7.0, 0.6 + 1.35 * p) if many else (1.0 + 1.9 * p, max(1.8, 0.9 + 0.19 * n))
-    place = np.arange(n)
+    place = draws[draws.dims[-2]].values if numeric(draws) else np.arange(n)
     with panels(ax, grid, size, sharex=True, sharey=True) as (figure, axes):
         for k, axis in enumerate(axes):
             clear = (low[:, k] > 0) | (high[:, k] < 0)
             colours = np.where(clear, PALETTE[k % len(PALETTE)], GREY)
-            lines, spans = (axis.vlines, axis.axhline) if many else (axis.hlines, axis.axvline)
+            lines, spans = (axis.vlines, axis.axhline) if along else (axis.hlines, axis.axvline)
             spans(0, color="black", lw=0.6, zorder=0)
-            lines(place, low[:, k], high[:, k], color=colours, lw=0.7 if many else 1.0)
-            if not many:
+            lines(place, low[:, k], high[:, k], color=colours, lw=0.7 if along else 1.0)
+            if not along:
                 lines(place, half_low[:, k], half_high[:, k], color=colours, lw=2.6)
-            xy = (place, middle[:, k]) if many else (middle[:, k], place)
-            axis.scatter(*xy, s=4 if many else 14, c=colours, edgecolor="none" if many else "white", lw=0.6, zorder=3)
-            if many:
+            xy = (place, middle[:, k]) if along else (middle[:, k], place)
+            axis.scatter(*xy, s=4 if along else 14, c=colours, edgecolor="none" if along else "white", lw=0.6, zorder=3)
+            if along:
                 axis.set_ylabel(f"{columns[k]}")
                 axis.margins(x=0.01)
                 if named(draws, -2):
-                    name_largest(axis, np.where(clear, middle[:, k], 0), low[:, k], high[:, k], names)
+                    name_largest(axis, place, np.where(clear, middle[:, k], 0), low[:, k], high[:, k], names)
             else:
                 axis.set_title(f"{columns[k]}")
-        if many:
-            label_features(axes, draws)
+        if along:
+            label_features(axes[-1], draws, place)
             figure.supylabel(f"entry (median and {prob:.0%} interval)", fontsize=9)
         else:
             axes[0].set_yticks(place, names)
@@ -109,9 +120,15 @@ def plot_columns(
     return figure
 
 
+def _check_method(method: Any) -> None:
+    if method is not None:
+        check.choice("method", method, METHODS)
+
+
+@check.renamed(var="var_names")
 def plot_loadings(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     method: str | None = "permutation",
     prob: float = 0.9,
@@ -122,14 +139,14 @@ def plot_loadings(
 
     Parameters
     ----------
-    data, var, group
+    data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str or None
         That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
     prob : float
         Probability of the outer interval.
-    ax : Axes or sequence of Axes, optional
-        Where to draw: one for each panel. Default: a new figure.
+    ax : Axes, sequence of Axes or Figure, optional
+        Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
     Returns
     -------
@@ -142,16 +159,21 @@ def plot_loadings(
     >>> len(pst.plot_loadings(draws).axes)  # two maps, two colour bars
     4
     """
-    draws = aligned(data, var, method, group)
+    _check_method(method)
+    prob = check.real("prob", prob, 0, 1)
+    draws = plain_draws(data, var_names, group, orthonormal=method not in (None, "varimax"))
     n, p = draws.shape[-2:]
+    many = n > MANY
+    grid, size = ((2, 1), (7.0, 1.7 + 0.36 * p)) if many else ((1, 2), (3.0 + 0.6 * p, max(2.4, 1.1 + 0.19 * n)))
+    if draws.ndim > 4:
+        return small_multiples(draws, ax, size, lambda one, ax: plot_loadings(one, method=method, prob=prob, ax=ax))
+    draws = aligned(draws, method)
     low, middle, high = quantiles(draws, (1 - prob) / 2, 0.5, (1 + prob) / 2)
     spread = draws.values.std(axis=(0, 1))
     clear = (low > 0) | (high < 0)
-    many = n > MANY
     top = np.abs(middle).max()
     known, unknown = np.where(clear, middle, np.nan), np.where(clear, np.nan, np.abs(middle))
     note = f"grey: {prob:.0%} interval covers 0"
-    grid, size = ((2, 1), (7.0, 1.3 + 0.36 * p)) if many else ((1, 2), (3.0 + 0.6 * p, max(2.4, 1.1 + 0.19 * n)))
     style: Any = {"aspect": "auto", "interpolation": "nearest"}
     with panels(ax, grid, size, sharex=True, sharey=True) as (figure, axes):
         axes[0].imshow(unknown.T if many else unknown, cmap="Greys", vmin=-0.5 * top, vmax=2 * top, **style)
@@ -171,16 +193,17 @@ def plot_loadings(
             else:
                 label_columns(axis, draws, width=0.6)
         if many:
-            label_features(axes, draws)
+            label_features(axes[-1], draws, np.arange(n))
         else:
             axes[0].set_yticks(np.arange(n), labels(draws, -2))
             figure.supxlabel(note, fontsize=8)
     return figure
 
 
+@check.renamed(var="var_names")
 def plot_sphere(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     method: str | None = None,
     view: tuple[float, float] = (25.0, 35.0),
@@ -192,7 +215,7 @@ def plot_sphere(
 
     Parameters
     ----------
-    data, var, group
+    data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str or None
         That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
@@ -200,8 +223,8 @@ def plot_sphere(
         Elevation and azimuth of the eye, degrees.
     max_draws : int
         More are thinned.
-    ax : Axes or sequence of Axes, optional
-        Where to draw: one for each panel. Default: a new figure.
+    ax : Axes, sequence of Axes or Figure, optional
+        Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
     Returns
     -------
@@ -214,10 +237,19 @@ def plot_sphere(
     >>> len(pst.plot_sphere(draws).axes)
     1
     """
-    draws = aligned(data, var, method, group, loadings=False)
+    _check_method(method)
+    max_draws = check.whole("max_draws", max_draws)
+    view = check.numbers("view", view)
+    if view.shape != (2,):
+        raise ValueError(f"view must be two numbers, elevation and azimuth, got {view.tolist()}")
+    draws = plain_draws(data, var_names, group)
     n, p = draws.shape[-2:]
     if n not in (2, 3):
-        raise ValueError(f"only n = 2 and n = 3 can be seen on a sphere, got n = {n}; try plot_alignment")
+        raise ValueError(f"data: only n = 2 and n = 3 can be seen on a sphere, got n = {n}; try plot_alignment")
+    if draws.ndim > 4:
+        again = {"method": method, "view": view, "max_draws": max_draws}
+        return small_multiples(draws, ax, (3.6, 3.6), lambda one, ax: plot_sphere(one, ax=ax, **again))
+    draws = aligned(draws, method)
     X = draws.values.reshape(-1, n, p)
     X = X[:: max(1, -(-len(X) // max_draws))]
     with panels(ax, (1, 1), (3.6, 3.6)) as (figure, (axis,)):
@@ -246,9 +278,10 @@ def plot_sphere(
     return figure
 
 
+@check.renamed(var="var_names")
 def plot_alignment(
     data: Any,
-    var: str | None = None,
+    var_names: str | Sequence[str] | None = None,
     *,
     method: str = "permutation",
     max_draws: int = 2000,
@@ -257,18 +290,19 @@ def plot_alignment(
 ) -> Figure:
     """Columns before and after :func:`~pymc_stiefel.align`, projected on two columns of the aligned mean.
 
-    Aligned draws gather in one cloud per column: at (1, 0), (0, 1) and the origin if they are well identified.
+    Aligned draws gather in one cloud per column: at (1, 0), (0, 1) and the origin if they are well identified. With
+    more than seven columns, all but the first two are grey.
 
     Parameters
     ----------
-    data, var, group
+    data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str
         That of :func:`~pymc_stiefel.align`.
     max_draws : int
         More are thinned.
-    ax : Axes or sequence of Axes, optional
-        Where to draw: one for each panel. Default: a new figure.
+    ax : Axes, sequence of Axes or Figure, optional
+        Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
     Returns
     -------
@@ -281,21 +315,31 @@ def plot_alignment(
     >>> [axis.get_title() for axis in pst.plot_alignment(draws).axes]
     ['as sampled', 'aligned (permutation)']
     """
-    raw = one_matrix(matrix_draws(data, var, group=group, orthonormal=method != "varimax"))
-    after = aligned(raw, None, method, group)
+    check.choice("method", method, METHODS)
+    max_draws = check.whole("max_draws", max_draws)
+    raw = plain_draws(data, var_names, group, orthonormal=method != "varimax")
+    if raw.ndim > 4:
+        again = {"method": method, "max_draws": max_draws}
+        return small_multiples(raw, ax, (6.2, 3.2), lambda one, ax: plot_alignment(one, ax=ax, **again))
+    after = aligned(raw, method)
     n, p = raw.shape[-2:]
     centre = after.values.mean(axis=(0, 1))
     plane = geometry.polar(centre)[:, :2] if p > 1 else first_two(after.values.reshape(-1, n))
     thin = max(1, -(-raw.shape[0] * raw.shape[1] // max_draws))
     scale = np.linalg.norm(raw.values, axis=-2).max()
     names = labels(raw, -1)
+    few = p <= len(PALETTE)  # otherwise all columns but the two that span the plane are grey
     with panels(ax, (1, 2), (6.2, 3.2), sharex=True, sharey=True) as (figure, axes):
         for axis, draws, title in zip(axes, (raw, after), ("as sampled", f"aligned ({method})"), strict=True):
             points = np.einsum("dnp,nk->dpk", draws.values.reshape(-1, n, p)[::thin], plane)
-            for k in range(p):
-                colour = PALETTE[k % len(PALETTE)]
-                axis.scatter(*points[:, k].T, s=5, color=colour, alpha=0.35, edgecolor="none", rasterized=True)
-                axis.scatter([], [], s=18, color=colour, label=names[k])
+            style = {"alpha": 0.35, "edgecolor": "none", "rasterized": True}
+            for k in range(p if few else 2):
+                axis.scatter(*points[:, k].T, s=5, color=PALETTE[k], **style)
+                axis.scatter([], [], s=18, color=PALETTE[k], label=names[k])
+            if not few:
+                others = points[:: max(1, p // 10), 2:].reshape(-1, 2)
+                axis.scatter(*others.T, s=2, color=GREY, zorder=0, **style)
+                axis.scatter([], [], s=18, color=GREY, label=f"{p - 2} others")
             turn = np.linspace(0, 2 * np.pi, 200)
             axis.plot(scale * np.cos(turn), scale * np.sin(turn), color=GREY, lw=0.6, zorder=0)
             axis.set(title=title, aspect="equal", xticks=[-1, 0, 1], yticks=[-1, 0, 1])

@@ -1,4 +1,4 @@
-r"""Building blocks: low-rank and positive-definite matrices, orthogonal columns, layers of networks.
+r"""Building blocks: low-rank and positive-definite matrices, matrices with orthogonal columns.
 
 Each function works inside a ``pm.Model``, registers its parts as ``{name}_U``, ``{name}_s``, ... and the matrix itself
 as a deterministic ``name``, and returns the latter. A batch of independent matrices has leading dimensions: those of
@@ -10,27 +10,20 @@ afterwards as in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel.builders._spectra import check_positive, ordered_iid, wishart_spectrum
+from pymc_stiefel import _arguments as check
+from pymc_stiefel._checks import choice, flag, several
+from pymc_stiefel.builders._dims import dims_of, inner_dim, positive
+from pymc_stiefel.builders._spectra import column_lengths, ordered_iid, wishart_spectrum
 from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
 
-__all__ = [
-    "LowRank",
-    "eigen_spd",
-    "low_rank",
-    "low_rank_factors",
-    "orthogonal_columns",
-    "orthogonal_conv",
-    "orthogonal_dense",
-]
+__all__ = ["LowRank", "eigen_spd", "low_rank", "low_rank_factors", "orthogonal_columns"]
 
 
 def low_rank(
@@ -156,20 +149,27 @@ def low_rank_factors(
     >>> pm.draw(s, random_seed=1).shape
     (2,)
     """
-    *batch_shape, m, n = shape
-    if not 1 <= rank <= min(m, n):
-        raise ValueError(f"need 1 <= rank <= min(m, n), got rank = {rank} with shape {(m, n)}")
-    batch, (row, column) = _dims(name, dims, (m, n), ("row", "column"), batch_shape or None)
-    _, (inner,) = _dims(name, None if rank_dim is None else [rank_dim], [rank], ["rank"])
+    *batch_shape, m, n = _matrix_shape(shape)
+    rank = check.integer("rank", rank)
+    if rank > min(m, n):
+        raise ValueError(f"rank must be at most min(m, n), got rank = {rank} with shape {(m, n)}")
+    batch, (row, column) = dims_of(name, dims, (m, n), ("row", "column"), batch_shape or None)
+    inner = inner_dim(name, "rank_dim", rank_dim, rank, "rank")
     U = StiefelUniform(f"{name}_U", n=m, p=rank, dims=(*batch, row, inner))
     V = StiefelUniform(f"{name}_V", n=n, p=rank, dims=(*batch, column, inner))
     if isinstance(singular_values, str):
-        if singular_values != "gaussian":
-            raise ValueError(f"singular_values must be 'gaussian' or a distribution, got {singular_values!r}")
-        s = wishart_spectrum(f"{name}_s", rank, m + n - rank, scale=sigma, kind="gaussian", dims=(*batch, inner))
+        choice("singular_values", singular_values, ("gaussian",))
+        scale = positive("sigma", sigma, batch)
+        s = wishart_spectrum(f"{name}_s", rank, m + n - rank, scale=scale, kind="gaussian", dims=(*batch, inner))
     else:
-        s = ordered_iid(f"{name}_s", rank, singular_values, dims=(*batch, inner))
+        s = ordered_iid(f"{name}_s", rank, singular_values, dims=(*batch, inner), argument="singular_values")
     return LowRank(U, s, V)
+
+
+def _matrix_shape(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, int) or len(sizes := several("shape", shape)) < 2:
+        raise ValueError(f"shape must be (m, n) or (*batch, m, n), got {shape!r}")
+    return sizes
 
 
 def eigen_spd(
@@ -227,17 +227,17 @@ def eigen_spd(
     >>> pm.draw(S, random_seed=1).shape
     (3, 3)
     """
-    batch, (row, column) = _dims(name, dims, (n, n), ("row", "column"), size)
-    _, (inner,) = _dims(name, None if eigen_dim is None else [eigen_dim], [n], ["eigen"])
+    n = check.integer("n", n)
+    batch, (row, column) = dims_of(name, dims, (n, n), ("row", "column"), size)
+    inner = inner_dim(name, "eigen_dim", eigen_dim, n, "eigen")
     # a rotation is enough, since the sign of a column cancels; and unlike O(n) its group is connected
     Q = SpecialOrthogonal(f"{name}_Q", n=n, dims=(*batch, row, inner))
     if isinstance(eigenvalues, str):
-        if eigenvalues not in ("wishart", "inverse_wishart"):
-            raise ValueError(f"eigenvalues must be 'wishart', 'inverse_wishart' or a distribution, got {eigenvalues!r}")
-        nu = n + 2 if nu is None else nu
+        choice("eigenvalues", eigenvalues, ("wishart", "inverse_wishart"))
+        nu, scale = positive("nu", n + 2 if nu is None else nu, batch), positive("scale", scale, batch)
         l = wishart_spectrum(f"{name}_l", n, nu, scale=scale, kind=eigenvalues, dims=(*batch, inner))
     else:
-        l = ordered_iid(f"{name}_l", n, eigenvalues, dims=(*batch, inner))
+        l = ordered_iid(f"{name}_l", n, eigenvalues, dims=(*batch, inner), argument="eigenvalues")
     return pm.Deterministic(name, _scaled(Q, l) @ pt.swapaxes(Q, -1, -2), dims=(*batch, row, column))
 
 
@@ -246,7 +246,9 @@ def orthogonal_columns(
     n: int,
     p: int,
     *,
-    scales: TensorVariable,
+    scales: TensorVariable | None = None,
+    prior: str | None = None,
+    sigma: Any = 1.0,
     ordered: bool = False,
     size: int | Sequence[int] | None = None,
     dims: Sequence[str] | None = None,
@@ -261,11 +263,17 @@ def orthogonal_columns(
         Name of ``X``; the parts are ``{name}_Q`` and ``{name}_d``.
     n, p : int
         Rows and columns, ``n >= p``.
-    scales : distribution
-        Law of the lengths: a positive scalar such as ``pm.HalfNormal.dist(1)``, or of a shape that broadcasts against
-        ``(*size, p)`` (``(*size, 1)`` if ``ordered``).
+    scales : distribution, optional
+        Law of the lengths: a positive scalar such as the default, ``pm.HalfNormal.dist(1)``, or of a shape that
+        broadcasts against ``(*size, p)`` (``(*size, 1)`` if ``ordered``).
+    prior : "normal", optional
+        Instead of ``scales``: the law that gives :math:`XX'` the law of :math:`ZZ'` with independent
+        :math:`N(0, \sigma^2)` entries of ``Z``. The lengths are the singular values of ``Z``, in descending order. A
+        model that depends on :math:`XX'` only, as factor models do, is the same as with ``Z``, without its rotations.
+    sigma : float or variable
+        :math:`\sigma` of ``prior="normal"``; it may have the shape of the batch.
     ordered : bool
-        Whether the lengths come in descending order.
+        Whether the lengths come in descending order; those of ``prior="normal"`` always do.
     size : int or sequence of int, optional
         Shape of a batch of independent matrices.
     dims : sequence of str, optional
@@ -280,157 +288,18 @@ def orthogonal_columns(
     --------
     >>> import pymc as pm, pymc_stiefel as pst
     >>> with pm.Model():
-    ...     X = pst.orthogonal_columns("X", 5, 2, scales=pm.HalfNormal.dist(1))
+    ...     X = pst.orthogonal_columns("X", 5, 2)
     >>> pm.draw(X, random_seed=1).shape
     (5, 2)
     """
-    batch, (row, column) = _dims(name, dims, (n, p), ("row", "column"), size)
+    n, p = check.dimensions(n, p)
+    flag("ordered", ordered)
+    batch, (row, column) = dims_of(name, dims, (n, p), ("row", "column"), size)
     Q = StiefelUniform(f"{name}_Q", n=n, p=p, dims=(*batch, row, column))
-    if ordered:
-        d = ordered_iid(f"{name}_d", p, scales, dims=(*batch, column))
-    else:
-        check_positive(scales)
-        model = pm.modelcontext(None)
-        sized = change_dist_size(scales, tuple(model.dim_lengths[dim] for dim in (*batch, column)))
-        d = model.register_rv(sized, f"{name}_d", dims=(*batch, column))
+    d = column_lengths(f"{name}_d", n, p, scales, prior, sigma, ordered, (*batch, column))
     return pm.Deterministic(name, _scaled(Q, d), dims=(*batch, row, column))
-
-
-def orthogonal_dense(
-    name: str,
-    n_in: int,
-    n_out: int,
-    *,
-    gain: Any = 1.0,
-    size: int | Sequence[int] | None = None,
-    dims: Sequence[str] | None = None,
-) -> TensorVariable:
-    r"""Weights of a dense layer ``x @ W``, with orthonormal columns or, if ``n_out > n_in``, rows.
-
-    Both are multiplied by ``gain``. Lengths are kept where they can be: :math:`|xW| = g|x|` if ``n_out >= n_in``.
-
-    Parameters
-    ----------
-    name : str
-        Name of ``W``; its uniform part is ``{name}_Q``, of shape (max, min).
-    n_in, n_out : int
-        Inputs and outputs of the layer.
-    gain : float or variable
-        :math:`g`, the length of the columns or rows.
-    size : int or sequence of int, optional
-        Shape of a batch of independent matrices.
-    dims : sequence of str, optional
-        Dims of ``W``; default ``{name}_in`` and ``{name}_out``, with ``{name}_batch_0``, ... in front.
-
-    Returns
-    -------
-    TensorVariable
-        ``W``, shape ``(*size, n_in, n_out)``.
-
-    References
-    ----------
-    Saxe, McClelland & Ganguli (2014), doi:10.48550/arXiv.1312.6120.
-
-    Examples
-    --------
-    >>> import pymc as pm, pymc_stiefel as pst
-    >>> with pm.Model():
-    ...     W = pst.orthogonal_dense("W", 8, 3)
-    >>> pm.draw(W, random_seed=1).shape
-    (8, 3)
-    """
-    batch, (first, second) = _dims(name, dims, (n_in, n_out), ("in", "out"), size)
-    if n_in >= n_out:
-        W: TensorVariable = StiefelUniform(f"{name}_Q", n=n_in, p=n_out, dims=(*batch, first, second))
-    else:
-        W = pt.swapaxes(StiefelUniform(f"{name}_Q", n=n_out, p=n_in, dims=(*batch, second, first)), -1, -2)
-    return pm.Deterministic(name, gain * W, dims=(*batch, first, second))
-
-
-def orthogonal_conv(
-    name: str,
-    out_channels: int,
-    in_channels: int,
-    kernel_size: int | Sequence[int],
-    *,
-    gain: Any = 1.0,
-    size: int | Sequence[int] | None = None,
-    dims: Sequence[str] | None = None,
-) -> TensorVariable:
-    """Convolution kernel, orthogonal as the matrix ``out x (in * width * height)``.
-
-    Filters are orthonormal if there are at most ``in * width * height`` of them, otherwise the columns of that matrix
-    are. Both are multiplied by ``gain``.
-
-    Parameters
-    ----------
-    name : str
-        Name of the kernel; its uniform part is ``{name}_Q``, of shape (max, min), dims those of the output channels
-        and ``{name}_fan_in``.
-    out_channels, in_channels : int
-        Number of filters and of channels that each of them reads.
-    kernel_size : int or sequence of int
-        One number is a square kernel.
-    gain : float or variable
-        Length of the filters.
-    size : int or sequence of int, optional
-        Shape of a batch of independent matrices.
-    dims : sequence of str, optional
-        Dims of the kernel; default ``{name}_out``, ``{name}_in``, ``{name}_kernel_0``, ..., with
-        ``{name}_batch_0``, ... in front.
-
-    Returns
-    -------
-    TensorVariable
-        Shape ``(*size, out_channels, in_channels, *kernel_size)``.
-
-    Examples
-    --------
-    >>> import pymc as pm, pymc_stiefel as pst
-    >>> with pm.Model():
-    ...     K = pst.orthogonal_conv("K", 4, 3, 2)
-    >>> pm.draw(K, random_seed=1).shape
-    (4, 3, 2, 2)
-    """
-    window = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
-    fan_in = in_channels * math.prod(window)
-    suffixes = ("out", "in", *(f"kernel_{i}" for i in range(len(window))))
-    batch, (out, *others) = _dims(name, dims, (out_channels, in_channels, *window), suffixes, size)
-    _, (inner,) = _dims(name, None, [fan_in], ["fan_in"])
-    if out_channels <= fan_in:
-        kernel = pt.swapaxes(StiefelUniform(f"{name}_Q", n=fan_in, p=out_channels, dims=(*batch, inner, out)), -1, -2)
-    else:
-        kernel = StiefelUniform(f"{name}_Q", n=out_channels, p=fan_in, dims=(*batch, out, inner))
-    shape = (*(kernel.shape[i] for i in range(len(batch))), out_channels, in_channels, *window)
-    return pm.Deterministic(name, gain * kernel.reshape(shape), dims=(*batch, out, *others))
 
 
 def _scaled(X: TensorVariable, d: TensorVariable) -> TensorVariable:
     """``X diag(d)``, matrices and vectors in the last dimensions."""
     return X * (d if d.ndim == 1 else d[..., None, :])
-
-
-def _dims(
-    name: str,
-    dims: Sequence[str] | None,
-    sizes: Sequence[int],
-    suffixes: Sequence[str],
-    size: int | Sequence[int] | None = None,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Dims of the batch and of one matrix: the user's, or new ones, since parts that share a dimension shall say so."""
-    model = pm.modelcontext(None)
-    batch_shape = () if size is None else (size,) if isinstance(size, int) else tuple(size)
-    if dims is None:
-        dims = [*(f"{name}_batch_{i}" for i in range(len(batch_shape))), *(f"{name}_{suffix}" for suffix in suffixes)]
-        for dim, length in zip(dims, (*batch_shape, *sizes), strict=True):
-            model.add_coord(dim, range(length))
-    n_batch = len(dims) - len(sizes)
-    if isinstance(dims, str) or n_batch < 0 or (size is not None and n_batch != len(batch_shape)):
-        wanted = f"{len(batch_shape) + len(sizes)} names" + ("" if size is not None else ", those of a batch in front")
-        raise ValueError(f"dims of {name!r} must be {wanted}, got {dims!r}")
-    for dim, length in zip(dims, batch_shape, strict=False):
-        if dim in model.dim_lengths and int(model.dim_lengths[dim].eval()) != length:
-            raise ValueError(
-                f"{name!r} has {length} along {dim!r}, which has length {int(model.dim_lengths[dim].eval())}"
-            )
-    return tuple(dims[:n_batch]), tuple(dims[n_batch:])

@@ -1,0 +1,161 @@
+"""What chains as tasks cost beside ``pm.sample``: ``python -m benchmarks.cluster``.
+
+- overhead: seconds per chain that are not draws, on one warm worker, with and without a store; the same for
+  ``pm.sample(chains=1)`` in a warm process, which the overhead is measured against;
+- efficiency: time of one worker divided by that of two, on probabilistic PCA with long chains;
+- memory: peak of the driver for 1000 chains of 1000 draws of a 30 x 3 matrix on two workers with a store (a process
+  of its own, so that the peak is that of this run).
+
+Ratios are taken within one run and repeated, since the machine may be busy. Results go to ``benchmarks/cluster.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import joblib
+import numpy as np
+import pymc as pm
+
+import pymc_stiefel as pst
+from benchmarks.machine import machine
+from benchmarks.problems import PROBLEMS
+
+PCA = "ppca 30, [5, 3, 1.5]"
+SILENT = {"progressbar": False, "compute_convergence_checks": False}
+
+MEMORY = """
+import json, os, resource, sys, time
+import joblib, numpy as np, pymc as pm, pymc_stiefel as pst
+chains, store = int(sys.argv[1]), sys.argv[2]
+with pm.Model():
+    pst.MatrixLangevin("X", F=20 * np.eye(30, 3))
+    begin = time.perf_counter()
+    with joblib.parallel_config("loky", n_jobs=2):
+        idata = pst.sample_chains(1000, tune=200, chains=chains, random_seed=1, store=store, progressbar=False)
+files = [os.path.join(root, name) for root, _, names in os.walk(store) for name in names]
+print(json.dumps({
+    "chains": chains,
+    "driver_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "seconds": time.perf_counter() - begin,
+    "store_megabytes": sum(map(os.path.getsize, files)) / 1e6,
+    "files_per_chain": len(files) / chains,
+    "shape": list(idata["posterior"]["X"].shape),
+}))
+"""
+
+
+def seconds(function) -> float:
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
+
+
+def overhead(repeats: int) -> dict[str, float]:
+    """Per chain, on one warm worker: wall time of nine chains minus that of one, divided by eight, minus the draws."""
+    draws = tune = 200
+    options = {"tune": tune, "discard_tuned_samples": False} | SILENT
+    found: dict[str, list[float]] = {"pm.sample(chains=1)": [], "task": [], "task with store": []}
+
+    def drawn(idata) -> float:
+        groups = [idata["warmup_sample_stats"], idata["sample_stats"]]
+        return sum(float(group["perf_counter_diff"].sum("draw").mean()) for group in groups)
+
+    def one() -> float:
+        begin = time.perf_counter()
+        idata = pm.sample(draws, chains=1, cores=1, random_seed=1, quiet=True, **options)
+        return time.perf_counter() - begin - drawn(idata)
+
+    def task(with_store: bool) -> float:
+        taken = {}
+        for chains in (1, 9):
+            with tempfile.TemporaryDirectory() as folder:
+                store = {"store": f"{folder}/a"} if with_store else {}
+                begin = time.perf_counter()
+                idata = pst.sample_chains(draws, chains=chains, random_seed=1, **options, **store)
+                taken[chains] = time.perf_counter() - begin
+                per_chain = drawn(idata)
+        return (taken[9] - taken[1]) / 8 - per_chain
+
+    with PROBLEMS[PCA]().build("manifold"), joblib.parallel_config("loky", n_jobs=1):
+        one(), task(False)
+        for _ in range(repeats):
+            found["pm.sample(chains=1)"].append(one())
+            found["task"].append(task(False))
+            found["task with store"].append(task(True))
+    return {name: median(values) for name, values in found.items()}
+
+
+def efficiency(repeats: int, draws: int) -> dict[str, float]:
+    """Time of one worker over that of two, for four chains; each repeat runs both."""
+    ratios, loads = [], []
+    with PROBLEMS[PCA]().build("manifold"):
+
+        def run(workers: int, draws: int) -> float:
+            with joblib.parallel_config("loky", n_jobs=workers):
+                return seconds(lambda: pst.sample_chains(draws, tune=500, chains=4, random_seed=1, **SILENT))
+
+        for _ in range(repeats):
+            taken = {}
+            for workers in (1, 2):
+                run(workers, 10)  # workers have compiled
+                taken[workers] = run(workers, draws)
+            ratios.append(taken[1] / taken[2])
+            loads.append(os.getloadavg()[0])
+    return {"ratio": median(ratios), "best": max(ratios), "seconds": taken[2], "load_average": median(loads)}
+
+
+def memory(chains: int) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", "-c", MEMORY, str(chains), f"{folder}/draws.zarr"]
+        run = subprocess.run(command, cwd=Path(__file__).parent.parent, check=True, capture_output=True, text=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def per_task(chains: int = 200) -> dict[str, float]:
+    """What the driver does for each chain before it is submitted, and the size of a task."""
+    from pymc_stiefel.cluster._checks import pickled
+    from pymc_stiefel.cluster._plan import Job, prepare
+
+    model = PROBLEMS[PCA]().build("manifold")
+
+    def job():
+        return Job(model, None, {}, 10, 10, {}, {})
+
+    prepare(job(), 2, 1)
+    few, many = seconds(lambda: prepare(job(), 2, 1)), seconds(lambda: prepare(job(), 2 + chains, 1))
+    parts = prepare(job(), 2, 1)
+    return {"start_milliseconds": 1e3 * (many - few) / chains, "chain_bytes": float(len(pickled(parts[0])))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("cluster.json"))
+    parser.add_argument("--chains", type=int, default=1000)
+    parser.add_argument("--draws", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    record: dict = {"machine": machine(), "load_average": os.getloadavg()[0]}
+    for name, measure in {
+        "per_task": per_task,
+        "overhead": lambda: overhead(options.repeats),
+        "efficiency": lambda: efficiency(options.repeats, options.draws),
+        "memory": lambda: memory(options.chains),
+    }.items():
+        record[name] = measure()
+        print(name, {key: np.round(value, 3) for key, value in record[name].items()}, flush=True)
+        options.output.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Many chains on JAX against the compiled engine: ``python -m benchmarks.jax_chains``; results in jax_chains.json.
+
+Everything is one run: the numba engine with ``pm.sample`` (4 chains), ChEES and NUTS of ``pst.jax.sample``. A sampler of
+a problem is a process of its own, which samples twice: the first call compiles, the second is timed (JAX compiles
+again, from its cache on disk, and that time is reported apart). ESS is the smallest bulk ESS over the identified
+quantities and over their squares. Whatever device JAX has is used; ``--chains`` is for accelerators.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+from pymc_stiefel.analysis._diagnostics import diagnostics
+
+import pymc_stiefel as pst
+from benchmarks.problems import PROBLEMS, Problem, entries
+
+RESULTS = Path(__file__).with_suffix(".json")
+
+
+def langevin(n: int, p: int) -> Problem:
+    """Matrix Langevin with unequal concentrations."""
+    F = np.diag(np.linspace(1, 3, n))[:, :p]
+
+    def build(expansion):
+        with pm.Model() as model:
+            pst.MatrixLangevin("X", F=F)
+        return model
+
+    return Problem(build, lambda draws: entries(draws["X"], 40))
+
+
+CASES = {
+    "langevin (5, 2)": partial(langevin, 5, 2),
+    "uniform (10, 1)": PROBLEMS["uniform (10, 1)"],
+    "ppca 30, [5, 3, 1.5]": PROBLEMS["ppca 30, [5, 3, 1.5]"],
+    "ppca 30, [12, 4, 1.2]": PROBLEMS["ppca 30, [12, 4, 1.2]"],
+    "ppca 100, [5, 3, 1.5]": PROBLEMS["ppca 100, [5, 3, 1.5]"],
+}
+
+
+def measure(name: str, sampler: str, chains: int, draws: int, tune: int) -> dict:
+    """ESS, seconds and gradients of one sampler on one problem."""
+    problem = CASES[name]()
+    model = problem.build("manifold")
+    options = {"tune": tune, "chains": chains, "progressbar": False, "compute_convergence_checks": False}
+
+    def run(seed):
+        with model:
+            if sampler == "numba":
+                return pm.sample(draws, cores=min(chains, os.cpu_count() or 1), random_seed=seed, **options)
+            return pst.jax.sample(draws, algorithm=sampler, random_seed=seed, **options)
+
+    start = time.perf_counter()
+    run(1)
+    first = time.perf_counter() - start
+    compiling = compile_clock() if sampler != "numba" else lambda: 0.0
+    start = time.perf_counter()
+    idata = run(2)
+    wall, compiled = time.perf_counter() - start, compiling()
+    quantities = problem.quantities({key: np.asarray(value) for key, value in idata["posterior"].data_vars.items()})
+    table = diagnostics(np.concatenate([quantities, quantities**2], axis=-1))
+    stats = idata["sample_stats"]
+    steps = np.asarray(stats["gradients"] if "gradients" in stats else stats["n_steps"])
+    # in lockstep all chains wait for the longest trajectory
+    lockstep = steps.sum() if sampler == "numba" else chains * steps.max(axis=0).sum()
+    ess = float(np.min(table["ess_bulk"]))
+    return {
+        "problem": name,
+        "sampler": sampler,
+        "chains": chains,
+        "ess": ess,
+        "ess_per_gradient": ess / float(lockstep),
+        "ess_per_second": ess / (wall - compiled),
+        "first_call": first,
+        "seconds": wall - compiled,
+        "compile": compiled,
+        "divergences": int(np.asarray(stats["diverging"]).sum()),
+        "r_hat": float(np.max(table["r_hat"])),
+        "means": table["mean"].tolist(),
+        "errors": table["mcse_mean"].tolist(),
+    }
+
+
+def compile_clock():
+    """Seconds that JAX spends on tracing and compiling from now on, by a function that returns them."""
+    import jax
+
+    spent: list[float] = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, duration, **_: spent.append(duration) if event.startswith("/jax/core/compile/") else None
+    )
+    return lambda: sum(spent)
+
+
+def disagreement(one: dict, other: dict) -> float:
+    """Largest distance of means in standard errors: to be looked at before any figure is believed."""
+    gap = np.array(one["means"]) - np.array(other["means"])
+    return float(np.max(np.abs(gap) / np.hypot(one["errors"], other["errors"])))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--problems", nargs="*", default=list(CASES))
+    parser.add_argument("--chains", type=int, default=512)
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--tune", type=int, default=300)
+    parser.add_argument("--worker", nargs=5)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        name, sampler, *numbers = arguments.worker
+        print(json.dumps(measure(name, sampler, *map(int, numbers))))
+        return
+    found = []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {
+            **os.environ,
+            "JAX_COMPILATION_CACHE_DIR": os.environ.get("JAX_COMPILATION_CACHE_DIR", cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        for name in arguments.problems:
+            for sampler in ("numba", "chees", "nuts"):
+                sizes = (4, 1000, 1000) if sampler == "numba" else (arguments.chains, arguments.draws, arguments.tune)
+                command = [sys.executable, "-W", "ignore", "-m", "benchmarks.jax_chains", "--worker", name, sampler]
+                done = subprocess.run([*command, *map(str, sizes)], env=environment, capture_output=True, text=True)
+                if done.returncode:
+                    print(f"{name}, {sampler}: failed\n{done.stderr[-2000:]}")
+                    continue
+                found.append(json.loads(done.stdout.splitlines()[-1]))
+                gap = disagreement(found[-1], next(row for row in found if row["problem"] == name))
+                found[-1]["largest_z"] = gap
+                row = found[-1]
+                print(
+                    f"{name:24} {sampler:6} {row['chains']:4} chains  ESS {row['ess']:8.0f}, "
+                    f"{row['ess_per_gradient']:.3f} a gradient, {row['ess_per_second']:8.0f} a second  "
+                    f"compile {row['compile']:.1f} s  R-hat {row['r_hat']:.3f}  z {gap:.1f}",
+                    flush=True,
+                )
+    for row in found:
+        del row["means"], row["errors"]
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

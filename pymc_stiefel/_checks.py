@@ -1,0 +1,133 @@
+"""Checks of plain arguments, with NumPy only: every error names the argument, its value and what is expected."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+class UnknownName(KeyError, ValueError):
+    """A name that is not there: a ``KeyError`` as of any look-up, whose message is printed as it is."""
+
+    __str__ = ValueError.__str__
+
+
+def shown(value: Any) -> str:
+    """A value in few words."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"an array of shape {value.shape} and dtype {value.dtype}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}... ({type(value).__name__})"
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in (options := tuple(options)):
+        raise ValueError(f"{name} must be one of {', '.join(options)}, got {shown(value)}")
+    return value
+
+
+def string(name: str, value: Any) -> str:
+    """A string that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a string, got {name}={shown(value)}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, nothing that merely counts as such."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """A Python integer, from an integer only."""
+    try:
+        if isinstance(value, bool | np.bool_ | np.ma.MaskedArray):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be an integer known at declaration, got {shown(value)} of type {type(value).__name__}; "
+            f"write {name}=4, not 4.0 or a random variable"
+        ) from None
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def real(name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> float:
+    """A finite number strictly between two bounds."""
+    number = numbers(name, value)
+    if number.ndim:
+        raise TypeError(f"{name} must be one number, got {shown(value)}")
+    if not low < number < high:
+        bounds = f"above {low:g}" if np.isinf(high) else f"between {low:g} and {high:g}"
+        raise ValueError(f"{name} must be {bounds}, got {shown(value)}")
+    return float(number)
+
+
+def numbers(name: str, value: Any) -> NDArray:
+    """Real, finite numbers as an array; nothing that is masked."""
+    if np.ma.is_masked(value):
+        raise ValueError(
+            f"{name} must not have masked entries, got {shown(value)}; fill them, or use value.compressed()"
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be an array of numbers, got {shown(value)}, whose rows differ in length"
+        ) from None
+    if np.iscomplexobj(array):
+        raise TypeError(f"{name} must be real, got complex numbers: {shown(value)}")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must be an array of numbers, got {shown(value)} of dtype {array.dtype}")
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(f"{name} must be finite, got {array[where]} at {where}; remove NaN and infinite entries")
+    return array
+
+
+def matrix(name: str, value: Any, *, like: tuple[str, NDArray] | None = None, batch: bool = False) -> NDArray:
+    """A matrix in double precision, or a batch of them; ``like`` names another argument that has the same shape."""
+    array = numbers(name, value)
+    if array.ndim < 2 or (array.ndim > 2 and not batch) or 0 in array.shape:
+        what = "a matrix (batch dimensions first)" if batch else "a matrix"
+        raise ValueError(f"{name} must be {what}, got {shown(array)}")
+    if like is not None and array.shape != like[1].shape:
+        raise ValueError(f"{name} must have the shape {like[1].shape} of {like[0]}, got shape {array.shape}")
+    return array if array.dtype == np.float64 else array.astype(np.float64)
+
+
+def several(name: str, value: Any, least: int = 1) -> tuple[int, ...]:
+    """One integer or a sequence of them, as a tuple."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or np.ndim(value) == 0:
+        return (whole(name, value, least),)
+    return tuple(whole(name, one, least) for one in value)
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Accept old names of arguments, ``old="new"``, with a FutureWarning."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for old in names.keys() & kwargs.keys():
+                message = f"{old}= of {function.__name__} is now {names[old]}=; the old name goes with version 0.3"
+                warnings.warn(message, FutureWarning, stacklevel=2)
+                kwargs.setdefault(names[old], kwargs.pop(old))
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate

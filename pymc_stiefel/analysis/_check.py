@@ -1,0 +1,275 @@
+"""Convergence checks that look at what the posterior identifies, in PyMC's words and levels."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from pymc.initial_point import make_initial_point_fn
+from pymc.model import modelcontext
+from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, warn_divergences, warn_treedepth
+
+from pymc_stiefel import _checks
+from pymc_stiefel.analysis._inputs import dataset_of
+from pymc_stiefel.analysis._invariance import Orbit, constrained_density, find_orbits
+from pymc_stiefel.compile._density import ModelDensity, manifold_block
+from pymc_stiefel.optimize import _lbfgs
+
+__all__ = ["check"]
+
+Array = NDArray[np.float64]
+logger = logging.getLogger("pymc.stats.convergence")  # where PyMC's own checks report
+NATS = 10.0  # between the modes of two chains, or between their mean log densities
+ITERATIONS, ROUNDS = 150, 4  # of a search from a last draw; a chain that seems trapped gets more rounds
+SETTLED = 0.5  # nats that the last tenth of a search may still gain
+LOW_ENERGY = 0.3
+LOW_ACCEPTANCE = 0.2  # below the target
+SEE = "See https://arxiv.org/abs/1903.08008 for details"
+
+
+def check(
+    idata: Any, model: pm.Model | None = None, *, target_accept: float = 0.8, search: bool = True
+) -> list[SamplerWarning]:
+    """Check whether chains have converged, by what the posterior identifies.
+
+    PyMC's checks look at raw entries, whose R-hat is large in a perfect run if signs, order or rotation of columns are
+    not identified. Here the compiled density is tested for invariance at the last draws of the chains; R-hat and
+    effective sizes are those of aligned draws, of the matrix and of all variables that move with it. One line of the
+    log says what was found. The other checks are divergences, tree depth, E-BFMI, acceptance, differences between the
+    mean log densities of the chains, and a short search for the nearest mode from the last draw of every chain: a chain
+    whose mode is more than 10 nats below that of another is trapped, which R-hat may not see.
+
+    Parameters
+    ----------
+    idata : InferenceData or DataTree
+        What ``pm.sample`` has returned.
+    model : pymc.Model, optional
+        The model that was sampled, with the same data. Default: the model in context.
+    target_accept : float, default 0.8
+        What the sampler was asked for. Chains that accept less by 0.2 are reported; accepting more is no fault.
+    search : bool, default True
+        Whether to search for modes, some hundred gradients a chain.
+
+    Returns
+    -------
+    list of pymc.stats.convergence.SamplerWarning
+        As of PyMC's checks, and logged as they are: empty where all is well.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     x = pst.MatrixBingham("x", A=[[0.0, 0.0], [0.0, 9.0]], B=[1.0])
+    ...     idata = pm.sample(tune=500, progressbar=False, random_seed=1, compute_convergence_checks=False, chains=4)
+    ...     pst.check(idata)
+    []
+    """
+    _checks.flag("search", search)
+    _checks.real("target_accept", target_accept, 0, 1)
+    model = modelcontext(model)
+    posterior, stats = dataset_of(idata, "posterior"), _statistics(idata)
+    draws = _free_draws(posterior, model)
+    found = [*warn_divergences(idata), *warn_treedepth(idata), *_sampler_warnings(stats, target_accept)]
+    chains, size = posterior.sizes["chain"], posterior.sizes["draw"]
+    if size < 100:
+        message = "The number of samples is too small to check convergence reliably."
+        found.append(SamplerWarning(WarningType.BAD_PARAMS, message, "info"))
+    if chains == 1:
+        message = "Only one chain was sampled, this makes it impossible to run some convergence checks"
+        found.append(SamplerWarning(WarningType.BAD_PARAMS, message, "info"))
+    elif chains < 4:
+        message = "We recommend running at least 4 chains for robust computation of convergence diagnostics"
+        found.append(SamplerWarning(WarningType.BAD_PARAMS, message, "info"))
+    orthonormal = {rv.name for rv in model.free_RVs if manifold_block(model, model.rvs_to_values[rv]) is not None}
+    tested = Tested(model, draws) if orthonormal and all(rv.name in draws for rv in model.free_RVs) else None
+    orbits = tested.orbits() if tested else []
+    for orbit in orbits:
+        logger.info("%s: R-hat and ESS are those of aligned draws.", orbit)
+    if size >= 100 and chains > 1:
+        found += _identified(draws, orbits, orthonormal)
+        found += _log_densities(stats)
+    if tested and search and chains > 1:
+        found += tested.trapped_chains()
+    log_warnings(found)
+    return found
+
+
+def _statistics(idata: Any) -> xr.Dataset:
+    groups = idata.groups() if callable(getattr(idata, "groups", None)) else getattr(idata, "groups", ())
+    return dataset_of(idata, "sample_stats") if any(g.strip("/") == "sample_stats" for g in groups) else xr.Dataset()
+
+
+def _free_draws(posterior: xr.Dataset, model: pm.Model) -> dict[str, Array]:
+    """Draws of the free variables that the trace has, of shape (chain, draw, ...)."""
+    names = [rv.name for rv in model.free_RVs if rv.name in posterior]
+    if not names:
+        raise ValueError(
+            f"idata has none of the variables of the model ({', '.join(rv.name for rv in model.free_RVs)}), only "
+            f"{', '.join(map(str, posterior.data_vars))}: give the model that was sampled as model="
+        )
+    draws = {name: posterior[name].transpose("chain", "draw", ...).values for name in names}
+    shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    for name, values in draws.items():
+        if values.shape[2:] != shapes[name]:
+            raise ValueError(f"idata: {name!r} has shape {values.shape[2:]}, in the model it has shape {shapes[name]}")
+    return draws
+
+
+# ---------------------------------------------------------------- what the statistics say
+
+
+def _sampler_warnings(stats: xr.Dataset, target_accept: float) -> list[SamplerWarning]:
+    found = []
+    if "energy" in stats and stats.sizes["draw"] > 2:
+        energy = stats["energy"].transpose("chain", "draw").values
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bfmi = (np.diff(energy, axis=1) ** 2).mean(axis=1) / energy.var(axis=1)
+        for chain in np.flatnonzero(bfmi < LOW_ENERGY):
+            message = (
+                f"Chain {chain} has an E-BFMI of {bfmi[chain]:.2f}, below {LOW_ENERGY}: energies are explored slowly."
+            )
+            found.append(SamplerWarning(WarningType.BAD_ENERGY, f"{message} Reparameterize.", "warn"))
+    accepted = next((stats[name] for name in ("acceptance_rate", "mean_tree_accept") if name in stats), None)
+    if accepted is not None:
+        for chain, rate in enumerate(accepted.mean("draw").values):
+            if rate < target_accept - LOW_ACCEPTANCE:
+                message = (
+                    f"The acceptance probability does not match the target. It is {rate:.3g} in chain {chain}, but "
+                    f"should be close to {target_accept:.3g}. Try to increase the number of tuning steps."
+                )
+                found.append(SamplerWarning(WarningType.BAD_ACCEPTANCE, message, "warn"))
+    if "mass_change" in stats:  # largest factor by which a mass changed in the last update of tuning
+        for chain, change in enumerate(stats["mass_change"].max("draw").values):
+            if change > 2:
+                message = f"The masses of chain {chain} still changed by a factor of {change:.2g} at the end of tuning."
+                message += " Try to increase the number of tuning steps."
+                found.append(SamplerWarning(WarningType.BAD_PARAMS, message, "warn"))
+    return found
+
+
+def _log_densities(stats: xr.Dataset) -> list[SamplerWarning]:
+    """Chains whose mean log density is far below that of another."""
+    logp = next((stats[name] for name in ("lp", "logp", "model_logp") if name in stats), None)
+    if logp is None:
+        return []
+    values = logp.transpose("chain", "draw", ...).values
+    means, allowed = values.mean(axis=1), max(NATS, 2 * float(np.sqrt(values.var(axis=1).mean())))
+    found = []
+    for chain in np.flatnonzero(means < means.max() - allowed):
+        message = (
+            f"The mean log density of chain {chain} is {means.max() - means[chain]:.0f} nats below that of chain "
+            f"{means.argmax()}: they sample different regions. Run longer chains from other starts (`initvals`)."
+        )
+        found.append(SamplerWarning(WarningType.CONVERGENCE, message, "error", extra=means))
+    return found
+
+
+# ---------------------------------------------------------------- R-hat and ESS of what is identified
+
+
+def _identified(draws: dict[str, Array], orbits: list[Orbit], orthonormal: set[str]) -> list[SamplerWarning]:
+    identified = {name: values for name, values in draws.items() if values.dtype.kind in "fiub"}
+    for orbit in orbits:
+        pooled = {name: draws[name].reshape(-1, *draws[name].shape[2:]) for name in orbit.names}
+        aligned = orbit.aligned(pooled, orthonormal)
+        identified |= {name: values.reshape(draws[name].shape) for name, values in aligned.items()}
+    data = xr.Dataset(
+        {
+            name: (("chain", "draw", f"{name}_entry"), values.reshape(*values.shape[:2], -1))
+            for name, values in identified.items()
+        }
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        r_hat, ess = az.rhat(data), az.ess(data)
+    worst = {str(name): float(np.nanmax(values.values, initial=0.0)) for name, values in r_hat.data_vars.items()}
+    least = {str(name): float(np.nanmin(values.values, initial=np.inf)) for name, values in ess.data_vars.items()}
+    found, name = [], max(worst, key=worst.__getitem__)
+    if worst[name] > 1.01:
+        message = (
+            "The rhat statistic is larger than 1.01 for some parameters. This indicates problems during sampling. "
+        )
+        message += f"The largest is {worst[name]:.2f}, of {name}. {SEE}"
+        found.append(SamplerWarning(WarningType.CONVERGENCE, message, "info", extra=r_hat))
+    name = min(least, key=least.__getitem__)
+    if least[name] / data.sizes["chain"] < 100:
+        message = (
+            "The effective sample size per chain is smaller than 100 for some parameters. A higher number is needed "
+        )
+        message += (
+            f"for reliable rhat and ess computation. The smallest of all chains is {least[name]:.0f}, of {name}. {SEE}"
+        )
+        found.append(SamplerWarning(WarningType.CONVERGENCE, message, "error", extra=ess))
+    return found
+
+
+# ---------------------------------------------------------------- what the density says
+
+
+class Tested:
+    """The compiled density of the model, at the last draws of the chains."""
+
+    def __init__(self, model: pm.Model, draws: dict[str, Array]) -> None:
+        self.model, self.draws = model, draws
+        values = model.continuous_value_vars
+        start = make_initial_point_fn(model=model)(0)
+        # as the sampler compiles it, Jacobians included, so that a cached version serves
+        self.density = ModelDensity(model, values, start, widths=True, minibatches=True)
+        self.random = len(self.density.batches.rows) > 0
+        if self.random:  # one batch for all comparisons
+            self.density.draw_batches(np.random.default_rng(0))
+        self.flat, self.logp = constrained_density(model, self.density)
+        self.last = [
+            {name: values[chain, -1] for name, values in draws.items()}
+            for chain in range(len(next(iter(draws.values()))))
+        ]
+
+    def orbits(self) -> list[Orbit]:
+        """What the posterior does not identify."""
+        return find_orbits(self.model, self.logp, self.last[:2])
+
+    def _objective(self, q: Array) -> tuple[float, Array]:
+        value, gradient = self.density(q)
+        return -value, -gradient
+
+    def _search(self, q: Array) -> _lbfgs.Result:
+        return _lbfgs.minimize(self._objective, q, self.density.layout, gtol=1e-2, max_iterations=ITERATIONS)
+
+    def trapped_chains(self) -> list[SamplerWarning]:
+        """Chains whose nearest mode is far below that of another."""
+        if self.random or self.density.shared:  # with discrete variables, chains have densities of their own
+            return []
+        modes = [self._search(self.density.on_manifold(self.flat(point))) for point in self.last]
+        for _ in range(ROUNDS - 1):
+            best = min(mode.value for mode in modes)
+            if not any(mode.value > best + NATS and not _settled(mode) for mode in modes):
+                break
+            modes = [mode if _settled(mode) else self._search(mode.q) for mode in modes]
+        # A draw is about half its dimension below its mode. Where a density has a neck and no mode, or the chain was
+        # still on its way (which its mean log density tells), the climb is longer and its height says nothing.
+        layout = self.density.layout
+        size = layout.size - int((layout.p * (layout.p + 1) // 2).sum())
+        climbs = [-self.logp(point) - mode.value for point, mode in zip(self.last, modes, strict=True)]
+        usable = [_settled(mode) and climb < 2 * size + 20 for mode, climb in zip(modes, climbs, strict=True)]
+        best = min((mode.value for mode, good in zip(modes, usable, strict=True) if good), default=np.inf)
+        found = []
+        for chain, (mode, good) in enumerate(zip(modes, usable, strict=True)):
+            if good and mode.value > best + NATS:
+                message = (
+                    f"Chain {chain} is trapped: the mode nearest to its last draw is {mode.value - best:.0f} nats "
+                    "below the best that is known. Its draws are not those of the posterior; start it elsewhere by "
+                    "`initvals`."
+                )
+                extra = [-mode.value for mode in modes]
+                found.append(SamplerWarning(WarningType.CONVERGENCE, message, "error", extra=extra))
+        return found
+
+
+def _settled(mode: _lbfgs.Result) -> bool:
+    """Whether a search has come to an end, as far as the comparison of modes is concerned."""
+    history = mode.history
+    return mode.converged or mode.iterations < ITERATIONS or history[-ITERATIONS // 10] - history[-1] < SETTLED

@@ -1,0 +1,209 @@
+"""Transitions of many chains in lockstep, by BlackJAX's kernels, and the tuning of step size and length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import optax
+from blackjax.adaptation import chees_adaptation
+from blackjax.mcmc import dynamic_hmc, hmc, nuts
+from blackjax.optimizers.dual_averaging import dual_averaging
+from jax.flatten_util import ravel_pytree
+
+from pymc_stiefel.jax._integrator import stiefel_integrator, stiefel_metric
+from pymc_stiefel.jax._manifolds import Masses, Position, nearest
+
+FIRST_STEP = 0.3
+CHEES_STEPS = 250
+"""Most integration steps of a ChEES trajectory."""
+TREE_DEPTH = 10
+TUNING_TREE_DEPTH = 7
+"""Doublings of a NUTS trajectory. While the masses are wrong a long one would make all other chains wait."""
+MOST_REFLECTIONS = 8
+"""Sign flips that are proposed to one variable after a trajectory."""
+
+
+class Tuned(NamedTuple):
+    """What sampling needs of the tuning."""
+
+    step_size: Any
+    length: Any  # time of a ChEES trajectory; unused by NUTS
+
+
+class Move(NamedTuple):
+    """What a transition reports, one number a chain."""
+
+    acceptance_rate: Any
+    diverging: Any
+    energy: Any
+    n_steps: Any  # gradients
+    tree_depth: Any
+    proposal: Any  # of ChEES
+
+
+class Algorithm(Protocol):
+    """ChEES or NUTS."""
+
+    def first(self, dtype: Any) -> Any:
+        """State of the tuning before the first draw."""
+
+    def current(self, tuning: Any) -> Tuned:
+        """Step size and length for the next tuning draw."""
+
+    def final(self, tuning: Any) -> Tuned:
+        """Step size and length after tuning."""
+
+    def update(self, tuning: Any, before: Any, move: Move, masses: Masses) -> Any:
+        """State of the tuning after a draw."""
+
+    def restart(self, tuning: Any) -> Any:
+        """State of the tuning after the masses have changed."""
+
+    def move(self, keys: Any, states: Any, number: Any, tuned: Tuned, masses: Masses, tune: bool) -> tuple[Any, Move]:
+        """One transition of every chain."""
+
+
+class ChEES:
+    """Trajectories of one length for all chains, tuned by the ChEES criterion (Hoffman, Radul & Sountsov 2021)."""
+
+    stages = 2
+
+    def __init__(self, density: Callable, drift: str, target_accept: float):
+        self._density = density
+        self._kernel = hmc.build_kernel(stiefel_integrator(drift, self.stages))
+        self._first, self._update = chees_adaptation.base(
+            self._jitter, lambda number: number + 1, optax.adam(0.05), target_accept, 0.5, CHEES_STEPS
+        )
+
+    @staticmethod
+    def _jitter(number):
+        """Quasi-random lengths, between .6 and 1.4: a fixed one can fall on a period of the motion."""
+        return 0.6 + 0.8 * dynamic_hmc.halton_sequence(jnp.asarray(number, jnp.int32), 11)
+
+    def first(self, dtype):
+        state = self._first(jnp.zeros((), jnp.int32), jnp.asarray(FIRST_STEP, dtype))
+        return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x,
+                            jax.tree.map(jnp.asarray, state))  # fmt: skip
+
+    def current(self, tuning):
+        return Tuned(tuning.step_size, tuning.trajectory_length)
+
+    def final(self, tuning):
+        step_size = jnp.exp(tuning.log_step_size_moving_average)
+        return Tuned(step_size, jnp.maximum(jnp.exp(tuning.log_trajectory_length_moving_average), step_size))
+
+    def update(self, tuning, before, move, masses):
+        whiten = jax.vmap(lambda position: _whitened(position, masses))
+        new = self._update(
+            tuning,
+            whiten(move.proposal.position),
+            jax.vmap(lambda momentum: ravel_pytree(momentum)[0])(move.proposal.momentum),
+            whiten(before.position),
+            move.acceptance_rate,
+            move.diverging,
+            jnp.ones((), tuning.step_size.dtype),
+        )
+        return jax.tree.map(lambda x, old: x.astype(old.dtype), new, tuning)
+
+    def restart(self, tuning):
+        return tuning
+
+    def move(self, keys, states, number, tuned, masses, tune):
+        # one number of steps for all chains: none waits for another
+        steps = jnp.rint(self._jitter(number) * tuned.length / tuned.step_size)
+        steps = jnp.clip(steps, 1, CHEES_STEPS).astype(jnp.int32)
+
+        def one(key, state):
+            metric = stiefel_metric(masses)
+            return self._kernel(key, state, self._density, tuned.step_size, metric, num_integration_steps=steps)
+
+        states, info = jax.vmap(one)(keys, states)
+        taken = jnp.full(info.energy.shape, self.stages * steps)
+        # BlackJAX flips the momentum of the proposal, and minimises: the two signs cancel in the criterion
+        move = Move(info.acceptance_rate, info.is_divergent, info.energy, taken, jnp.zeros_like(taken), info.proposal)
+        return states, move
+
+
+class NUTS:
+    """BlackJAX's NUTS with one step size for all chains. Every chain waits for the longest trajectory."""
+
+    stages = 1
+
+    def __init__(self, density: Callable, drift: str, target_accept: float):
+        self._density, self._target = density, target_accept
+        self._kernel = nuts.build_kernel(stiefel_integrator(drift, self.stages))
+        self._first, self._update, self._final = dual_averaging()
+
+    def first(self, dtype):
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self._first(jnp.asarray(FIRST_STEP, dtype)))
+
+    def current(self, tuning):
+        step_size = jnp.exp(tuning.log_x)
+        return Tuned(step_size, step_size)
+
+    def final(self, tuning):
+        step_size = jnp.exp(tuning.log_x_avg)
+        return Tuned(step_size, step_size)
+
+    def update(self, tuning, before, move, masses):
+        accept = jnp.mean(jnp.nan_to_num(move.acceptance_rate))
+        return jax.tree.map(lambda x, old: x.astype(old.dtype), self._update(tuning, self._target - accept), tuning)
+
+    def restart(self, tuning):
+        new = self._first(jnp.exp(tuning.log_x))
+        return jax.tree.map(lambda x, old: jnp.asarray(x, old.dtype), new, tuning)
+
+    def move(self, keys, states, number, tuned, masses, tune):
+        depth = TUNING_TREE_DEPTH if tune else TREE_DEPTH
+
+        def one(key, state):
+            return self._kernel(key, state, self._density, tuned.step_size, stiefel_metric(masses), depth)
+
+        states, info = jax.vmap(one)(keys, states)
+        depth = info.num_trajectory_expansions
+        move = Move(info.acceptance_rate, info.is_divergent, info.energy, info.num_integration_steps, depth, None)
+        return states, move
+
+
+ALGORITHMS: dict[str, type[ChEES] | type[NUTS]] = {"chees": ChEES, "nuts": NUTS}
+
+
+def _whitened(position: Position, masses: Masses) -> Any:
+    parts = [(X / jnp.sqrt(c)[..., None, :]).ravel() for X, c in zip(position.X, masses.c, strict=True)]
+    L = masses.L
+    parts.append(position.z / L if L.ndim == 1 else jsl.solve_triangular(L, position.z, lower=True))
+    return jnp.concatenate(parts)
+
+
+def repaired(states: Any) -> Any:
+    """The states with the rounding errors of a trajectory taken off the matrices."""
+    position = states.position
+    return states._replace(position=position._replace(X=tuple(map(nearest, position.X))))
+
+
+def reflect(key: Any, state: Any, density: Callable, which: list[int]) -> Any:
+    """Metropolis moves of one chain that flip the sign of a column: a chain on O(n) reaches both determinants."""
+
+    def propose(carry, key, number):
+        X = carry.position.X[number]
+        batch, column, accept = jax.random.split(key, 3)
+        flat = X.reshape(-1, *X.shape[-2:])
+        row = jax.random.randint(batch, (), 0, len(flat))
+        k = jax.random.randint(column, (), 0, X.shape[-1])
+        flipped = flat.at[row, :, k].multiply(-1.0).reshape(X.shape)
+        matrices = tuple(flipped if i == number else old for i, old in enumerate(carry.position.X))
+        new = hmc.init(carry.position._replace(X=matrices), density)
+        log_ratio = new.logdensity - carry.logdensity
+        taken = jnp.log(jax.random.uniform(accept, dtype=log_ratio.dtype)) < log_ratio
+        return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, carry)
+
+    for number in which:
+        X = state.position.X[number]
+        count = min(X.size // X.shape[-1] ** 2, MOST_REFLECTIONS)
+        keys = jax.random.split(jax.random.fold_in(key, number), count)
+        state = jax.lax.scan(lambda carry, key, n=number: (propose(carry, key, n), None), state, keys)[0]
+    return state

@@ -1,0 +1,119 @@
+"""Metric and integrator in BlackJAX's protocols.
+
+BlackJAX passes no position to the kinetic energy or to the U-turn criterion. So it is given the whitened momentum
+``X (sqrt(w) * A) + B diag(sqrt(c))``, an ambient matrix of the shape of X: its kinetic energy is half its squared
+length, a draw is the projection of a standard Gaussian matrix, and BlackJAX's kernels run unchanged. The masses reach
+the integrator as an attribute of the kinetic energy, the only thing that BlackJAX hands it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from blackjax.mcmc.integrators import IntegratorState
+from blackjax.mcmc.metrics import Metric
+from jax.flatten_util import ravel_pytree
+
+from pymc_stiefel.jax._manifolds import DRIFTS, Masses, Position, complement, split
+
+STAGES: dict[int, tuple[float, ...]] = {
+    1: (0.5, 1.0, 0.5),
+    2: (0.211781, 0.5, 1 - 2 * 0.211781, 0.5, 0.211781),
+}
+"""Kicks and drifts in turn: leapfrog, and the two-stage scheme of Blanes, Casas & Sanz-Serna (2014)."""
+
+
+class KineticEnergy:
+    """Half the squared length of the whitened momentum."""
+
+    def __init__(self, masses: Masses):
+        self.masses = masses
+
+    def __call__(self, momentum: Position, position: Position | None = None) -> Any:
+        return 0.5 * sum(jnp.sum(part * part) for part in jax.tree.leaves(momentum))
+
+
+def apply_root(L: Any, z: Any) -> Any:
+    """``L z``, for a triangle or a diagonal."""
+    return L * z if L.ndim == 1 else L @ z
+
+
+def apply_root_transposed(L: Any, z: Any) -> Any:
+    """``L' z``."""
+    return L * z if L.ndim == 1 else L.T @ z
+
+
+def draw_momentum(key: Any, position: Position) -> Position:
+    """A whitened momentum from its law."""
+    keys = jax.random.split(key, len(position.X) + 1)
+
+    def tangent(key, X):
+        A, B = split(X, jax.random.normal(key, X.shape, X.dtype))
+        return X @ A + B
+
+    free = jax.random.normal(keys[-1], position.z.shape, position.z.dtype)
+    return Position(tuple(map(tangent, keys[:-1], position.X)), free)
+
+
+def stiefel_metric(masses: Masses) -> Metric:
+    """The metric of ``masses`` for BlackJAX."""
+
+    def is_turning(left, right, total, position_left=None, position_right=None):
+        left, right, total = (ravel_pytree(momentum)[0] for momentum in (left, right, total))
+        middle = total - (left + right) / 2
+        return (jnp.dot(left, middle) <= 0) | (jnp.dot(right, middle) <= 0)
+
+    def scale(position, element, *, inv, trans):
+        raise NotImplementedError("no algorithm that is used here scales by the metric")
+
+    return Metric(draw_momentum, KineticEnergy(masses), is_turning, scale)
+
+
+def stiefel_integrator(drift: str, stages: int) -> Callable:
+    """BlackJAX's ``integrator(logdensity_fn, kinetic_energy) -> one_step(state, step_size)``."""
+    flow, shares = DRIFTS[drift], STAGES[stages]
+
+    def integrator(logdensity_fn, kinetic_energy):
+        masses = kinetic_energy.masses
+        value_and_grad = jax.value_and_grad(logdensity_fn)
+
+        def kick(parts, momentum, grad, time):
+            moved = []
+            for (X, A, B), G in zip(parts, grad.X, strict=True):
+                dA, dB = split(X, G)
+                moved.append((X, A + time * dA, complement(X, B + time * dB)))
+            return moved, momentum + time * apply_root_transposed(masses.L, grad.z)
+
+        def one_step(state: IntegratorState, step_size):
+            (matrices, z), (whitened, momentum), logp, grad = state
+            parts = []
+            for X, r, c, w in zip(matrices, whitened, masses.c, masses.w, strict=True):
+                A, B = split(X, r)
+                parts.append((X, A / jnp.sqrt(w), B / jnp.sqrt(c)[..., None, :]))
+            parts, momentum = kick(parts, momentum, grad, step_size * shares[0])
+
+            def stage(carry, times):
+                parts, z, momentum, _, grad = carry
+                drift_time, kick_time = step_size * times[0], step_size * times[1]
+                parts = [flow(*part, drift_time, c, w) for part, c, w in zip(parts, masses.c, masses.w, strict=True)]
+                z = z + drift_time * apply_root(masses.L, momentum)
+                logp, grad = value_and_grad(Position(tuple(X for X, _, _ in parts), z))
+                parts, momentum = kick(parts, momentum, grad, kick_time)
+                return (parts, z, momentum, logp, grad), None
+
+            # a loop even over two stages: the program has the density and the drift once, and compiles in half the time
+            times = jnp.asarray(shares[1:], z.dtype).reshape(-1, 2)
+            (parts, z, momentum, logp, grad), _ = jax.lax.scan(stage, (parts, z, momentum, logp, grad), times)
+            whitened = tuple(
+                X @ (jnp.sqrt(w) * A) + B * jnp.sqrt(c)[..., None, :]
+                for (X, A, B), c, w in zip(parts, masses.c, masses.w, strict=True)
+            )
+            position = Position(tuple(X for X, _, _ in parts), z)
+            return IntegratorState(position, Position(whitened, momentum), logp, grad)
+
+        return one_step
+
+    return integrator

@@ -1,0 +1,153 @@
+"""Draws on the host: stored by chunks, described, and handed over as ArviZ has them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+from pymc.stats.convergence import log_warnings, run_convergence_checks
+
+__all__ = ["Store", "nested_rhat"]
+
+_log = logging.getLogger("pymc.stiefel")
+
+MOST_CHECKED = 20_000_000
+"""Numbers in a posterior up to which PyMC's convergence checks run: they sort copies of everything."""
+RHAT_LIMIT = 1.01
+
+
+class Store:
+    """Arrays (chain, draw, ...) that chunks (draw, chain, ...) are written into."""
+
+    def __init__(self, names: list[str], draws: int, chains: int, step_size: float):
+        self.names, self.draws, self.chains = names, draws, chains
+        self.posterior: dict[str, np.ndarray] = {}
+        self.stats: dict[str, np.ndarray] = {"step_size": np.full((chains, draws), step_size)}
+        self.filled = 0
+
+    def add(self, first: int, values: list[Any], stats: dict[str, Any]) -> None:
+        """Write the draws of a chunk, of which the last may be too many."""
+        count = min(self.draws - first, len(stats["lp"]))
+        for group, chunk in ((self.posterior, dict(zip(self.names, values, strict=True))), (self.stats, stats)):
+            for name, value in chunk.items():
+                array = np.asarray(value)
+                if name not in group:
+                    group[name] = np.empty((self.chains, self.draws, *array.shape[2:]), array.dtype)
+                group[name][:, first : first + count] = np.swapaxes(array[:count], 0, 1)
+        self.filled = first + count
+
+    def describe(self) -> str:
+        """For the progress bar."""
+        lp, steps = self.stats["lp"][:, : self.filled], self.stats["n_steps"][:, : self.filled]
+        diverging = int(self.stats["diverging"][:, : self.filled].sum())
+        return f"{steps.mean():.1f} gradients a draw, {diverging} divergences, R-hat of log density {rhat(lp):.3f}"
+
+
+def rhat(values: np.ndarray) -> float:
+    """R-hat of halves of chains, of an array (chain, draw); NaN for fewer than four draws."""
+    half = values.shape[1] // 2
+    if half < 2:
+        return float("nan")
+    halves = np.concatenate([values[:, :half], values[:, half : 2 * half]])
+    within = halves.var(axis=1, ddof=1).mean()
+    between = halves.mean(axis=1).var(ddof=1)
+    return float(np.sqrt((half - 1) / half + between / within)) if within > 0 else float("nan")
+
+
+def nested_rhat(values: np.ndarray, superchains: int) -> float:
+    """Nested R-hat of one quantity: many short chains, in groups that started at the same point.
+
+    Parameters
+    ----------
+    values : array (chain, draw)
+        The chains of a superchain follow each other.
+    superchains : int
+        Number of groups.
+
+    Returns
+    -------
+    float
+        Square root of 1 + variance between superchains over variance within them. It is meaningful for chains too
+        short for ordinary R-hat, even for one draw.
+
+    References
+    ----------
+    Margossian et al. (2024), doi:10.1214/24-BA1453.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel.jax import nested_rhat
+    >>> values = np.random.default_rng(1).normal(size=(64, 50))
+    >>> bool(nested_rhat(values, 8) < 1.01)
+    True
+    >>> bool(nested_rhat(values + np.repeat(np.arange(8.0), 8)[:, None], 8) > 1.5)
+    True
+    """
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 2 or superchains < 2 or len(values) % superchains:
+        raise ValueError(
+            f"values must have shape (chain, draw) and superchains={superchains} must divide the chains, "
+            f"got shape {values.shape}"
+        )
+    grouped = values.reshape(superchains, -1, values.shape[1])
+    means = grouped.mean(axis=2)
+    within = grouped.var(axis=2, ddof=1).mean() if grouped.shape[2] > 1 else 0.0
+    if grouped.shape[1] > 1:
+        within += means.var(axis=1, ddof=1).mean()
+    return float(np.sqrt(1 + means.mean(axis=1).var(ddof=1) / within))
+
+
+def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any], library: Any, options: dict) -> Any:
+    """``InferenceData`` with ArviZ 0.x, ``DataTree`` with ArviZ 1.x."""
+    options = dict(options)
+    with_likelihood = options.pop("log_likelihood", False)
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    coords = {**coords, **options.pop("coords", {})}
+    dims = {**dims, **options.pop("dims", {})}
+    if options:
+        raise ValueError(f"idata_kwargs takes log_likelihood, coords and dims, got {sorted(options)}")
+    groups = {"posterior": store.posterior, "sample_stats": store.stats}
+    for name, found in (("observed_data", find_observations(model)), ("constant_data", find_constants(model))):
+        if found:
+            groups[name] = found
+    try:
+        from arviz_base import from_dict, make_attrs
+    except ImportError:  # ArviZ 0.x
+        from arviz import from_dict
+        from arviz.data.base import make_attrs
+
+        attrs = make_attrs(attributes, library=library)
+        idata = from_dict(**groups, coords=coords, dims=dims, posterior_attrs=attrs, save_warmup=False)
+    else:
+        attrs = {"posterior": make_attrs(attributes, inference_library=library)}
+        idata = from_dict(data=groups, coords=coords, dims=dims, sample_dims=["chain", "draw"], attrs=attrs)
+    if with_likelihood:
+        with model:
+            pm.compute_log_likelihood(idata, progressbar=False)
+    return idata
+
+
+def convergence_warnings(idata: Any, store: Store, model: pm.Model, target_accept: float) -> None:
+    """Log what PyMC's checks find, and chains that the pooled step size does not fit."""
+    accept = store.stats["acceptance_rate"].mean(axis=1)
+    low = np.flatnonzero(accept < 0.5 * target_accept)
+    if len(low):
+        _log.warning(
+            "The mean acceptance rate of %d of %d chains is below half of target_accept=%.2f (chain %d: %.2f). All "
+            "chains share a step size, and these are where the density is steeper: raise target_accept or tune longer, "
+            "and compare these chains with the others.",
+            len(low), len(accept), target_accept, low[0], accept[low[0]],
+        )  # fmt: skip
+    if sum(values.size for values in store.posterior.values()) <= MOST_CHECKED:
+        if store.draws >= 4:
+            log_warnings(run_convergence_checks(idata, model))
+        return
+    diverging, value = int(store.stats["diverging"].sum()), rhat(store.stats["lp"])
+    if diverging:
+        _log.warning("There were %d divergences after tuning. Increase target_accept or reparameterise.", diverging)
+    if not value < RHAT_LIMIT:
+        _log.warning("R-hat of the log density is %.3f: run longer chains.", value)

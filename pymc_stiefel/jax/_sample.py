@@ -1,0 +1,362 @@
+"""Many chains of a PyMC model on JAX devices."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pymc as pm
+from blackjax.mcmc import hmc
+from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.model import modelcontext
+
+from pymc_stiefel.jax import _adaptation as adaptation
+from pymc_stiefel.jax._algorithms import ALGORITHMS, reflect, repaired
+from pymc_stiefel.jax._density import JaxDensity
+from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
+from pymc_stiefel.jax._results import Store, convergence_warnings, nested_rhat, to_inference_data
+
+__all__ = ["Sampler", "sample"]
+
+_log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear where PyMC's own do
+
+CHUNK_BYTES = 2**27
+PROGRESS_STEPS = 10
+STARTS_TRIED = 10
+
+
+def sample(
+    draws: int = 1000,
+    *,
+    tune: int = 500,
+    chains: int = 64,
+    algorithm: str = "chees",
+    drift: str = "auto",
+    target_accept: float = 0.8,
+    random_seed: Any = None,
+    initvals: Any = None,
+    model: pm.Model | None = None,
+    var_names: Sequence[str] | None = None,
+    progressbar: bool = True,
+    chain_method: str = "vectorized",
+    idata_kwargs: dict[str, Any] | None = None,
+    compute_convergence_checks: bool = True,
+    superchains: int | None = None,
+) -> Any:
+    """Sample a model with many chains in lockstep, on the devices that JAX has.
+
+    Parameters
+    ----------
+    draws, tune : int
+        Draws and tuning draws of each chain. All chains are tuned together, so a few hundred are enough.
+    chains : int
+        Number of chains. ChEES needs some 16 to tune itself.
+    algorithm : {"chees", "nuts"}
+        Trajectories of one tuned length for all chains, or BlackJAX's NUTS, in which all wait for the longest.
+    drift : {"auto", "splitting", "cayley", "geodesic"}
+        How matrices move, see the theory page. The splitting learns masses of columns; ``"auto"`` takes it for up to
+        twelve columns, and the Cayley map for more.
+    target_accept : float
+        Acceptance rate that the step size is tuned to.
+    random_seed : int, sequence, Generator or None
+        The same seed gives the same draws on the same devices.
+    initvals : dict or sequence of dict, optional
+        Starting values, as for ``pm.sample``.
+    model : pymc.Model, optional
+        Default: that of the context.
+    var_names : sequence of str, optional
+        Variables and deterministics to keep; default all.
+    progressbar : bool
+        Show progress, step size, steps a draw, divergences, and R-hat of the log density so far.
+    chain_method : {"vectorized", "sharded"}
+        ``"sharded"`` divides the chains among all devices.
+    idata_kwargs : dict, optional
+        ``log_likelihood=True``, and ``coords`` and ``dims`` beyond those of the model.
+    compute_convergence_checks : bool
+        Log warnings about divergences, R-hat, effective sample size and chains with a low acceptance rate.
+    superchains : int, optional
+        Number of different starting points; must divide ``chains``. Chains that share one form a superchain, for which
+        nested R-hat is reported in the attributes. Default: every chain has a start of its own.
+
+    Returns
+    -------
+    InferenceData (ArviZ 0.x) or DataTree (ArviZ 1.x)
+        With posterior, sample_stats, observed_data and constant_data.
+
+    Notes
+    -----
+    Numbers are float64 unless PyTensor's ``floatX`` or JAX itself is set to float32. Draws leave the device in chunks.
+
+    References
+    ----------
+    Hoffman, Radul & Sountsov (2021), An adaptive-MCMC scheme for setting trajectory lengths in Hamiltonian Monte Carlo,
+    AISTATS. Margossian et al. (2024), Nested R-hat, doi:10.1214/24-BA1453.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> import pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     X = pst.MatrixLangevin("X", F=3 * np.eye(4, 2))
+    ...     idata = pst.jax.sample(20, tune=50, chains=16, random_seed=1, progressbar=False)
+    >>> idata["posterior"]["X"].shape
+    (16, 20, 4, 2)
+    """
+    sampler = Sampler(algorithm, drift, target_accept, chain_method, superchains)
+    return sampler.sample_from_init(
+        modelcontext(model),
+        draws=draws,
+        tune=tune,
+        chains=chains,
+        random_seed=random_seed,
+        initvals=initvals,
+        var_names=var_names,
+        progressbar=progressbar,
+        idata_kwargs=idata_kwargs,
+        compute_convergence_checks=compute_convergence_checks,
+    )
+
+
+@dataclass
+class Sampler:
+    """The settings of :func:`sample` as an object, in the shape of the samplers that ``pm.sample`` is to accept.
+
+    Parameters
+    ----------
+    algorithm, drift, target_accept, chain_method, superchains
+        As for :func:`sample`.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model() as model:
+    ...     u = pst.UnitVector("u", n=3)
+    >>> sampler = pst.jax.Sampler("nuts")
+    >>> idata = sampler.sample_from_init(model, draws=10, tune=20, chains=4, random_seed=1, progressbar=False,
+    ...                                  compute_convergence_checks=False)
+    >>> idata["posterior"]["u"].shape
+    (4, 10, 3)
+    """
+
+    algorithm: str = "chees"
+    drift: str = "auto"
+    target_accept: float = 0.8
+    chain_method: str = "vectorized"
+    superchains: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.algorithm not in ALGORITHMS:
+            raise ValueError(f"algorithm must be one of {sorted(ALGORITHMS)}, got algorithm={self.algorithm!r}")
+        choose_drift(self.drift, [])
+        if self.chain_method not in ("vectorized", "sharded"):
+            raise ValueError(f"chain_method must be 'vectorized' or 'sharded', got chain_method={self.chain_method!r}")
+        if not 0 < self.target_accept < 1:
+            raise ValueError(f"target_accept must lie between 0 and 1, got target_accept={self.target_accept}")
+
+    def sample_from_init(
+        self,
+        model: pm.Model,
+        *,
+        draws: int,
+        tune: int,
+        chains: int,
+        random_seed: Any = None,
+        initvals: Any = None,
+        var_names: Sequence[str] | None = None,
+        progressbar: bool = True,
+        idata_kwargs: dict[str, Any] | None = None,
+        compute_convergence_checks: bool = True,
+    ) -> Any:
+        """Sample a model; the arguments are those of :func:`sample`."""
+        self._check(draws, tune, chains)
+        rng = np.random.default_rng(random_seed)
+        density, states = _starts(model, initvals, self.superchains or chains, rng)
+        if self.superchains:
+            states = jax.tree.map(lambda x: jnp.repeat(x, chains // self.superchains, axis=0), states)
+        if self.chain_method == "sharded":
+            mesh = jax.sharding.Mesh(np.array(jax.devices()), ("chains",))
+            spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("chains"))
+            states = jax.device_put(states, spread)
+        names, variables = density.variables(var_names)
+        run = _Run(self, density, variables, chains)
+        key = jax.random.key(int(rng.integers(2**31)))
+        start = time.perf_counter()
+        with _progress(progressbar, tune + draws, chains) as report:
+            states, tuned, masses = run.tune(states, jax.random.fold_in(key, 0), tune, report)
+            tuning_time = time.perf_counter() - start
+            store = run.draw(states, jax.random.fold_in(key, 1), draws, tuned, masses, names, report)
+        attributes = {
+            "sampling_time": time.perf_counter() - start,
+            "tuning_time": tuning_time,
+            "tuning_steps": tune,
+            "algorithm": self.algorithm,
+            "drift": run.drift,
+        }
+        if self.superchains:
+            attributes["superchains"] = self.superchains
+            attributes["nested_r_hat_lp"] = nested_rhat(store.stats["lp"], self.superchains)
+        idata = to_inference_data(model, store, attributes, blackjax, idata_kwargs or {})
+        if compute_convergence_checks:
+            convergence_warnings(idata, store, model, self.target_accept)
+        return idata
+
+    def _check(self, draws: int, tune: int, chains: int) -> None:
+        for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
+            if value != int(value) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {name}={value!r}")
+        groups = self.superchains
+        if groups is not None and (groups < 2 or chains % groups or chains == groups):
+            raise ValueError(f"superchains={groups} must be at least 2 and a proper divisor of chains={chains}")
+        if self.chain_method == "sharded" and chains % len(jax.devices()):
+            raise ValueError(
+                f"chain_method='sharded' divides chains among devices: chains={chains} is no multiple of the "
+                f"{len(jax.devices())} that JAX has"
+            )
+        if self.algorithm == "chees" and chains < 8:
+            _log.warning(
+                "ChEES tunes its length by the spread of the chains, and chains=%d is few: "
+                "use 16 or more, or algorithm='nuts'.",
+                chains,
+            )
+
+
+def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator) -> tuple[JaxDensity, Any]:
+    """The density, and starting states at which it is finite."""
+    functions = make_initial_point_fns_per_chain(
+        model=model, overrides=initvals, jitter_rvs=set(model.free_RVs), chains=count
+    )
+    points = [function(int(rng.integers(2**30))) for function in functions]
+    density = JaxDensity(model, points[0])
+    evaluate = jax.jit(jax.vmap(jax.value_and_grad(density)))
+    for _ in range(STARTS_TRIED):
+        positions = density.pack(points)
+        value, gradient = evaluate(positions)
+        fine = np.isfinite(value)
+        for part in jax.tree.leaves(gradient):
+            fine &= np.isfinite(part).reshape(count, -1).all(axis=1)
+        if fine.all():
+            return density, hmc.HMCState(positions, value, gradient)
+        for i in np.flatnonzero(~fine):
+            points[i] = functions[i](int(rng.integers(2**30)))
+    raise ValueError(
+        f"the log density or its gradient is not finite at the start of {int((~fine).sum())} of {count} chains, after "
+        f"{STARTS_TRIED} attempts; model.debug() shows where, initvals sets other starting values"
+    )
+
+
+class _Run:
+    """The compiled programs of one call."""
+
+    def __init__(self, sampler: Sampler, density: JaxDensity, variables: Callable, chains: int):
+        blocks = [density.blocks[value] for value in density.matrices]
+        self.drift = choose_drift(sampler.drift, [block.p for block in blocks if block is not None])
+        self.density, self.variables, self.chains = density, variables, chains
+        self.algorithm = ALGORITHMS[sampler.algorithm](density, self.drift, sampler.target_accept)
+        self._tune_chunk = jax.jit(self._tuning)
+        self._draw_chunk = jax.jit(self._drawing)
+
+    def _transition(self, key, states, number, tuned, masses, tune):
+        """One draw of every chain: a trajectory, then reflections."""
+        move_key, flip_key = jax.random.split(key)
+        keys = jax.random.split(move_key, self.chains)
+        new, move = self.algorithm.move(keys, states, number, tuned, masses, tune)
+        new = repaired(new)
+        if self.density.reflected:
+            flips = jax.random.split(flip_key, self.chains)
+            new = jax.vmap(lambda key, state: reflect(key, state, self.density, self.density.reflected))(flips, new)
+        return new, move
+
+    def _first(self, states):
+        """What tuning starts from, with strong types, so that the program for its chunks is compiled once."""
+        example = jax.tree.map(lambda x: x[0], states.position)
+        masses = adaptation.first_masses(example, self.drift)
+        carry = (states, self.algorithm.first(example.z.dtype), masses, adaptation.no_moments(example))
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, np.dtype(x.dtype)), carry)
+
+    def _tuning(self, carry, key, numbers, ends):
+        example = jax.tree.map(lambda x: x[0], carry[0].position)
+
+        def step(carry, xs):
+            states, tuning, masses, moments = carry
+            number, end = xs
+            tuned = self.algorithm.current(tuning)
+            new, move = self._transition(jax.random.fold_in(key, number), states, number, tuned, masses, True)
+            tuning = self.algorithm.update(tuning, states, move, masses)
+            moments = adaptation.add_draws(moments, new.position, new.logdensity_grad)
+
+            def renew(_):
+                learnt = adaptation.learn_masses(example, moments, self.drift)
+                return self.algorithm.restart(tuning), learnt, adaptation.no_moments(example)
+
+            tuning, masses, moments = jax.lax.cond(end, renew, lambda _: (tuning, masses, moments), None)
+            return (new, tuning, masses, moments), jnp.sum(move.diverging)
+
+        return jax.lax.scan(step, carry, (numbers, ends))
+
+    def tune(self, states, key, tune, report):
+        carry = jax.jit(self._first)(states)
+        last = max([end for end in adaptation.WINDOWS if end <= 0.8 * tune], default=0)
+        chunk = -(-tune // PROGRESS_STEPS)
+        for first in range(0, tune, max(chunk, 1)):
+            numbers = np.arange(first, min(first + chunk, tune))
+            ends = np.array([number + 1 in adaptation.WINDOWS and number + 1 <= last for number in numbers])
+            carry, diverging = self._tune_chunk(carry, key, numbers, ends)
+            step_size = float(self.algorithm.current(carry[1]).step_size)
+            report(len(numbers), f"tuning, step size {step_size:.3g}, {int(diverging[-1])} chains diverge")
+        states, tuning, masses, _ = carry
+        return states, jax.jit(self.algorithm.final)(tuning), masses
+
+    def _drawing(self, states, key, numbers, tuned, masses):
+        def step(states, number):
+            states, move = self._transition(jax.random.fold_in(key, number), states, number, tuned, masses, False)
+            error = [jax.vmap(orthogonality_error)(X) for X in states.position.X]
+            stats = {
+                "lp": states.logdensity,
+                "acceptance_rate": move.acceptance_rate,
+                "diverging": move.diverging,
+                "energy": move.energy,
+                "n_steps": move.n_steps,
+                "tree_depth": move.tree_depth,
+            }
+            if error:
+                stats["orthogonality_error"] = jnp.max(jnp.stack(error), axis=0)
+            return states, (jax.vmap(self.variables)(states.position), stats)
+
+        return jax.lax.scan(step, states, numbers)
+
+    def draw(self, states, key, draws, tuned, masses, names, report) -> Store:
+        shapes = jax.eval_shape(jax.vmap(self.variables), states.position)
+        size = sum(int(np.prod(s.shape)) * s.dtype.itemsize for s in shapes)
+        largest = max(1, min(CHUNK_BYTES // max(size, 1), -(-draws // PROGRESS_STEPS)))
+        count = -(-draws // largest)
+        chunk = -(-draws // count)  # of one length, so that one program serves; the last may make draws too many
+        store = Store(names, draws, self.chains, float(tuned.step_size))
+        for first in range(0, draws, chunk):
+            numbers = np.arange(first, first + chunk)
+            states, (values, stats) = self._draw_chunk(states, key, numbers, tuned, masses)
+            store.add(first, values, stats)
+            done = min(chunk, draws - first)
+            report(done, f"step size {float(tuned.step_size):.3g}, " + store.describe())
+        return store
+
+
+@contextmanager
+def _progress(show: bool, total: int, chains: int):
+    """A function ``report(draws, text)`` that moves a progress bar."""
+    if not show:
+        yield lambda done, text: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = [TextColumn(f"{chains} chains"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()]
+    with Progress(*columns, TextColumn("{task.description}")) as bar:
+        task = bar.add_task("compiling", total=total)
+        yield lambda done, text: bar.update(task, advance=done, description=text)

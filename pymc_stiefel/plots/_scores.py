@@ -1,0 +1,139 @@
+"""Biplot of a factor model: scores of the rows and loadings of the features, with their uncertainty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from pymc_stiefel.analysis._inputs import variable_of
+from pymc_stiefel.plots._figures import GREY, PALETTE, labels, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_scores"]
+
+
+def plot_scores(
+    data: Any,
+    var: str = "scores",
+    *,
+    loadings: Any = None,
+    factors: tuple[int, int] = (0, 1),
+    prob: float = 0.9,
+    colors: Any = None,
+    max_features: int = 12,
+    group: str = "posterior",
+    ax: Any = None,
+) -> Figure:
+    """Mean scores of the rows with an ellipse of posterior probability ``prob`` each, and loadings as arrows.
+
+    Scores and loadings have to be aligned first, with one another:
+    ``pst.align(draws, "W", method="varimax", companions={"scores": "rotate"})``.
+
+    Parameters
+    ----------
+    data : DataArray, Dataset, InferenceData or DataTree
+        Draws of the scores, of :func:`~pymc_stiefel.factor_scores`, with dims ``(chain, draw, row, factor)``.
+    var : str
+        Name of the scores in a Dataset or group.
+    loadings : str or DataArray, optional
+        Draws of the loadings: their name in ``data``, or the draws themselves. The arrows have a scale of their own.
+    factors : (int, int)
+        The two factors to show, by position.
+    prob : float
+        Probability of the ellipses, from the normal law with the covariance of the draws.
+    colors : sequence, optional
+        A group for each row (its labels, numbers or names), shown by colour.
+    max_features : int
+        Only the longest arrows are shown.
+    group : str
+        Group of an ``InferenceData`` or ``DataTree``.
+    ax : Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    Figure
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr, pymc_stiefel as pst
+    >>> draws = np.random.default_rng(0).normal(size=(2, 50, 8, 2)) + np.arange(8)[:, None]
+    >>> scores = xr.DataArray(draws, dims=("chain", "draw", "row", "factor"), name="scores")
+    >>> len(pst.plot_scores(scores).axes)
+    1
+    """
+    scores = variable_of(data, var, group)
+    if scores.ndim != 4 or max(factors) >= scores.shape[-1]:
+        raise ValueError(
+            f"need draws of scores with dims (chain, draw, row, factor) and factors {tuple(factors)} among them, got "
+            f"sizes {dict(scores.sizes)}"
+        )
+    groups, of_row = np.unique(np.zeros(scores.shape[2]) if colors is None else np.asarray(colors), return_inverse=True)
+    if len(of_row) != scores.shape[2]:
+        raise ValueError(f"colors must have one entry for each of the {scores.shape[2]} rows, got {len(of_row)}")
+    chosen = list(factors)
+    ellipses = _ellipses(scores.values[..., chosen], prob)
+    centre = ellipses[0]
+    with panels(ax, (1, 1), (4.6, 4.2)) as (figure, (axis,)):
+        for k, label in enumerate(groups):
+            own, colour = of_row == k, PALETTE[k % len(PALETTE)]
+            _draw_ellipses(axis, tuple(part[own] for part in ellipses), colour, 0.12)
+            axis.scatter(*centre[own].T, s=9, color=colour, label=str(label), zorder=3)
+        if loadings is not None:
+            source, name = (data, loadings) if isinstance(loadings, str) else (loadings, None)
+            found = variable_of(source, name, group)
+            _draw_arrows(axis, found, chosen, prob, np.abs(centre).max(), max_features)
+        names = labels(scores, -1)
+        axis.axhline(0, color=GREY, lw=0.5, zorder=0)
+        axis.axvline(0, color=GREY, lw=0.5, zorder=0)
+        axis.set(xlabel=names[chosen[0]], ylabel=names[chosen[1]])
+        axis.autoscale_view()
+        if colors is not None:
+            axis.legend(loc="best", handletextpad=0.1)
+    return figure
+
+
+def _ellipses(points: NDArray, prob: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Centre, axes and angle of an ellipse for each of the points ``(chain, draw, k, 2)``."""
+    flat = points.reshape(-1, *points.shape[2:])
+    centre = flat.mean(axis=0)
+    spread = flat - centre
+    values, vectors = np.linalg.eigh(np.einsum("dki,dkj->kij", spread, spread) / max(1, len(flat) - 1))
+    axes = 2 * np.sqrt(-2 * np.log1p(-prob) * np.maximum(values, 0))  # chi-squared with two degrees of freedom
+    return centre, axes[:, 1], axes[:, 0], np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+
+
+def _draw_ellipses(axis: Any, ellipses: tuple[NDArray, ...], colour: str, alpha: float) -> None:
+    from matplotlib.collections import EllipseCollection
+
+    centre, *shape = ellipses
+    places: Any = {"units": "xy", "offsets": centre, "offset_transform": axis.transData}
+    axis.add_collection(EllipseCollection(*shape, facecolor=colour, edgecolor="none", alpha=alpha, **places))
+
+
+def _draw_arrows(axis: Any, loadings: xr.DataArray, factors: list[int], prob: float, reach: float, count: int) -> None:
+    tips, widths, heights, angles = _ellipses(loadings.values[..., factors], prob)
+    lengths = np.linalg.norm(tips, axis=1)
+    longest = np.argsort(-lengths)[:count]
+    scale = 0.9 * reach / max(lengths.max(), np.finfo(float).tiny)
+    names = labels(loadings, -2)
+    shown = scale * tips[longest], scale * widths[longest], scale * heights[longest], angles[longest]
+    _draw_ellipses(axis, shown, "black", 0.1)
+    for k in longest:
+        x, y = scale * tips[k]
+        axis.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "lw": 0.8, "color": "black"}, zorder=4)
+        axis.annotate(
+            names[k],
+            (x, y),
+            xytext=(3 * np.sign(x), 3 * np.sign(y)),
+            textcoords="offset points",
+            fontsize=7,
+            ha="left" if x > 0 else "right",
+            va="bottom" if y > 0 else "top",
+            zorder=5,
+        )

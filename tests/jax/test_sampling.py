@@ -1,0 +1,364 @@
+"""pst.jax.sample: the parts against NumPy, the draws against known expectations, and two samplers that are wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.distributions.transforms import Chain, log, ordered
+
+jax = pytest.importorskip("jax")
+pytest.importorskip("blackjax")
+import jax.numpy as jnp  # noqa: E402
+
+import pymc_stiefel as pst  # noqa: E402
+from pymc_stiefel import geometry  # noqa: E402
+from pymc_stiefel.jax import _adaptation, _algorithms, _integrator, _manifolds  # noqa: E402
+from pymc_stiefel.jax._density import JaxDensity  # noqa: E402
+from pymc_stiefel.jax._manifolds import Masses, Position  # noqa: E402
+from pymc_stiefel.normalizers import log_hyp0f1  # noqa: E402
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def tangent(n, p):
+    X = geometry.polar(RNG.normal(size=(n, p)))
+    return X, geometry.tangent_project(X, RNG.normal(size=(n, p)))
+
+
+# ---------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("drift", ["cayley", "geodesic", "splitting"])
+@pytest.mark.parametrize(("n", "p"), [(5, 2), (4, 4), (3, 1)])
+def test_drifts_agree_with_the_formulas(drift, n, p):
+    X, r = tangent(n, p)
+    c = np.full(p, 0.7) if drift != "splitting" else RNG.uniform(0.5, 2, p)
+    w = {"cayley": 1.4, "geodesic": 0.7}.get(drift, 1.1) * np.ones((p, p))
+    A, B = _manifolds.split(jnp.asarray(X), jnp.asarray(r))
+    X1, A1, B1 = _manifolds.DRIFTS[drift](jnp.asarray(X), A, B, 0.3, jnp.asarray(c), jnp.asarray(w))
+    expected = {
+        "cayley": lambda: geometry.cayley_drift(X, r, 0.3 * 0.7),
+        "geodesic": lambda: geometry.geodesic_drift(X, r, 0.3 * 0.7),
+        "splitting": lambda: geometry.splitting_drift(X, r, 0.3, c, w),
+    }[drift]()
+    if drift == "splitting" and p > 2:  # pairs in another order: the same to third order in t
+        np.testing.assert_allclose(X1, expected[0], atol=0.02)
+        back = _manifolds.splitting(X1, A1, B1, -0.3, jnp.asarray(c), jnp.asarray(w))
+        np.testing.assert_allclose(back[0], X, atol=1e-13)
+        np.testing.assert_allclose(X1.T @ X1, np.eye(p), atol=1e-13)
+    else:
+        np.testing.assert_allclose(X1, expected[0], atol=1e-12)
+        np.testing.assert_allclose(X1 @ A1 + B1, expected[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_the_integrator_is_reversible_and_of_second_order(stages):
+    X, r = tangent(5, 2)
+    masses = Masses((jnp.array([0.5, 1.5]),), (jnp.full((2, 2), 0.8),), jnp.array([[0.5, 0.0], [0.2, 0.3]]))
+    F = jnp.asarray(RNG.normal(size=(5, 2)))
+
+    def density(position):
+        return jnp.sum(F * position.X[0]) - jnp.sum(position.z**2) + position.z[0] * position.X[0][0, 0]
+
+    energy = _integrator.KineticEnergy(masses)
+    step = jax.jit(_integrator.stiefel_integrator("splitting", stages)(density, energy))
+    position = Position((jnp.asarray(X),), jnp.array([0.3, -0.2]))
+    momentum = Position((jnp.asarray(r),), jnp.array([1.0, 0.5]))
+    start = _integrator.IntegratorState(position, momentum, *jax.value_and_grad(density)(position))
+
+    def travel(state, eps, count):
+        for _ in range(count):
+            state = step(state, eps)
+        return state
+
+    end = travel(start, 0.1, 5)
+    back = travel(end._replace(momentum=jax.tree.map(jnp.negative, end.momentum)), 0.1, 5)
+    for one, other in zip(jax.tree.leaves(back.position), jax.tree.leaves(position), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    total = float(energy(momentum) - start.logdensity)
+    ends = (travel(start, 0.2, 5), travel(start, 0.1, 10))
+    errors = [abs(float(energy(end.momentum) - end.logdensity) - total) for end in ends]
+    assert 2.5 < errors[0] / errors[1] < 6
+
+
+def test_pooled_moments_are_those_of_all_draws():
+    chains, draws, d = 6, 4, 3
+    X = np.stack([[tangent(5, 2)[0] for _ in range(chains)] for _ in range(draws)])
+    G, z, g = (RNG.normal(size=(draws, chains, *shape)) for shape in ((5, 2), (d,), (d,)))
+    example = Position((jnp.asarray(X[0, 0]),), jnp.asarray(z[0, 0]))
+    moments = _adaptation.no_moments(example)
+    for k in range(draws):
+        position, gradient = Position((X[k],), jnp.asarray(z[k])), Position((G[k],), jnp.asarray(g[k]))
+        moments = _adaptation.add_draws(moments, position, gradient)
+    flat = z.reshape(-1, d)
+    np.testing.assert_allclose(moments.square[0] / (len(flat) - 1), np.cov(flat.T), rtol=1e-10)
+    np.testing.assert_allclose(moments.square[1] / (len(flat) - 1), np.cov(g.reshape(-1, d).T), rtol=1e-10)
+    pairs = zip(X.reshape(-1, 5, 2), G.reshape(-1, 5, 2), strict=True)
+    parts = [geometry.split_tangent(x, geometry.tangent_project(x, y)) for x, y in pairs]
+    np.testing.assert_allclose(moments.column[0], sum((B**2).sum(0) for _, B in parts) / 3, rtol=1e-10)
+    np.testing.assert_allclose(moments.pair[0], sum(2 * A**2 for A, _ in parts), rtol=1e-10)
+
+
+def test_the_mass_matrix_of_a_gaussian_is_its_covariance():
+    covariance = np.array([[4.0, 1.0], [1.0, 0.5]])
+    L = _adaptation._root(jnp.asarray(covariance), jnp.asarray(np.linalg.inv(covariance)), jnp.asarray(1e9))
+    np.testing.assert_allclose(L @ L.T, covariance, rtol=1e-4)
+    with_nan = _adaptation.add_draws(
+        _adaptation.no_moments(Position((), jnp.zeros(2))),
+        Position((), jnp.array([[1.0, 2.0], [3.0, 4.0]])),
+        Position((), jnp.array([[np.nan, 0.0], [1.0, 1.0]])),
+    )
+    assert float(with_nan.count) == 1
+
+
+def test_the_density_is_that_of_the_engine():
+    with pm.Model() as model:
+        U = pst.StiefelUniform("U", n=5, p=2)
+        scale = pm.HalfNormal("scale", 2, shape=2, default_transform=Chain([log, ordered]), initval=[1.0, 2.0])
+        pm.Potential("tilt", pt.sum(U * scale))
+        pm.Normal("y", U[0, 0], 1.0, observed=0.3)
+    point = model.initial_point()
+    density = JaxDensity(model, point)
+    from pymc_stiefel.compile._density import ModelDensity
+
+    engine = ModelDensity(model, model.value_vars, point, widths=True)
+    value, gradient = jax.value_and_grad(density)(jax.tree.map(lambda x: x[0], density.pack([point])))
+    expected, flat = engine(engine.on_manifold(engine.pack(point)))
+    assert float(value) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_allclose(gradient.X[0].T.ravel(), flat[:10], atol=1e-12)
+    np.testing.assert_allclose(gradient.z, flat[10:], atol=1e-12)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def test_bad_arguments_are_named():
+    with pm.Model():
+        pst.UnitVector("u", n=3)
+        for given, message in [
+            ({"algorithm": "gibbs"}, "algorithm='gibbs'"),
+            ({"drift": "qr"}, "drift='qr'"),
+            ({"chain_method": "parallel"}, "chain_method='parallel'"),
+            ({"target_accept": 1.5}, "target_accept=1.5"),
+            ({"draws": 0}, "draws=0"),
+            ({"superchains": 5, "chains": 8}, "superchains=5"),
+            ({"var_names": ["w"]}, "w"),
+            ({"idata_kwargs": {"group": 1}, "draws": 2, "tune": 0, "chains": 8}, "group"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                pst.jax.sample(**{"progressbar": False, "compute_convergence_checks": False, **given})
+
+
+def test_discrete_variables_and_minibatches_are_refused():
+    with pm.Model():
+        pst.UnitVector("u", n=3)
+        pm.Bernoulli("switch", 0.5)
+        with pytest.raises(ValueError, match="switch is discrete"):
+            pst.jax.sample(progressbar=False)
+    with pm.Model():
+        u = pst.UnitVector("u", n=3)
+        pm.Normal("y", u[0], observed=pm.Minibatch(np.zeros(100), batch_size=10), total_size=100)
+        with pytest.raises(ValueError, match="Minibatch"):
+            pst.jax.sample(progressbar=False)
+
+
+def test_the_package_does_not_import_jax_and_leaves_flags_alone():
+    code = (
+        "import sys, os, pymc_stiefel as pst; assert 'jax' not in sys.modules; "
+        "before = dict(os.environ); pst.jax.sample; assert os.environ.get('XLA_FLAGS') == before.get('XLA_FLAGS'); "
+        "assert 'pymc.sampling.jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    hidden = "import sys; sys.modules['blackjax'] = None; import pymc_stiefel as pst; pst.jax"
+    failed = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+    assert "pymc-stiefel[jax]" in failed.stderr
+
+
+# ---------------------------------------------------------------- draws
+
+F = np.array([[2.0, 0], [0, 1], [0.5, 0], [0, 0], [0, 0]])
+TURN = np.diag([1.5, 1.0, -1.2])
+TILT = np.array([[1.0, 0.3, 0], [0, 1, 0], [0.5, 0, -0.7]])
+
+
+def many_variables():
+    """Independent variables of every kind, with known expectations."""
+    with pm.Model(coords={"row": list("abcde"), "pair": [0, 1]}) as model:
+        X = pst.MatrixLangevin("X", F=F, dims=("row", "pair"))
+        R = pst.MatrixLangevin("R", F=TURN, initval=np.eye(3))
+        kappa = pm.Gamma("kappa", 4, 1)
+        v = pst.VonMisesFisher("v", mu=np.array([0.0, 0, 1]), kappa=kappa)
+        spread = pm.Gamma("spread", 3, 1)
+        pst.MatrixBingham("axis", A=spread * np.diag([2.0, 0.5, 0]), p=1)
+        pst.UnitVector("U", n=3, size=2)
+        S = pst.SpecialOrthogonal("S", n=3)
+        pm.Potential("tilt", pt.sum(TILT * S))
+        pm.LogNormal("scale", 0, 0.5, shape=2, default_transform=Chain([log, ordered]), initval=[1.0, 2.0])
+        pm.Deterministic("along", pt.sum(F * X))
+        pm.Deterministic("turned", pt.sum(TURN * R))
+        pm.Deterministic("leaning", pt.sum(TILT * S))
+        pm.Deterministic("towards", v[2] * kappa)
+    return model
+
+
+def expectations():
+    def langevin(M):
+        s = np.linalg.svd(M, compute_uv=False)
+        return float(s @ log_hyp0f1(len(M), s)[1])
+
+    rng = np.random.default_rng(0)
+    rotations = np.array([pst.geometry.rotation(rng.normal(size=(3, 3))) for _ in range(60_000)])
+    lean = (TILT * rotations).sum((-2, -1))
+    weights = np.exp(lean)
+    kappas = rng.gamma(4, size=400_000)
+    return {
+        "along": (langevin(F), 0.0),
+        "turned": (langevin(TURN), 0.0),
+        "leaning": (np.average(lean, weights=weights), lean.std() / 170),
+        "kappa": (4.0, 0.0),
+        "spread": (3.0, 0.0),
+        "towards": (np.mean(kappas / np.tanh(kappas) - 1), 0.003),
+        "scale": (np.exp(0.125), 0.0),
+        "U": (0.0, 0.0),
+    }
+
+
+def largest_z(idata):
+    """Of the expectations, by the means of independent chains."""
+    found = {}
+    for name, (expected, error) in expectations().items():
+        values = np.asarray(idata["posterior"][name])
+        means = values.reshape(values.shape[0], -1).mean(axis=1)
+        found[name] = (means.mean() - expected) / np.hypot(means.std(ddof=1) / np.sqrt(len(means)), error)
+    return found
+
+
+def run(algorithm, **more):
+    with many_variables():
+        return pst.jax.sample(
+            200, tune=200, chains=64, algorithm=algorithm, random_seed=5, progressbar=False,
+            compute_convergence_checks=False, **more,
+        )  # fmt: skip
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("drift", ["auto", "cayley"])
+@pytest.mark.parametrize("algorithm", ["chees", "nuts"])
+def test_expectations(algorithm, drift):
+    idata = run(algorithm, drift=drift)
+    found = largest_z(idata)
+    assert max(map(abs, found.values())) < 4.5, found
+    stats = idata["sample_stats"]
+    assert float(stats["orthogonality_error"].max()) < 1e-12
+    assert {"lp", "acceptance_rate", "diverging", "energy", "n_steps", "tree_depth"} <= set(stats.data_vars)
+    assert idata["posterior"]["X"].dims == ("chain", "draw", "row", "pair")
+    assert list(idata["posterior"]["X"].coords["row"].values) == list("abcde")
+    determinants = np.linalg.det(np.asarray(idata["posterior"]["S"]))
+    np.testing.assert_allclose(determinants, 1.0, atol=1e-9)
+    if algorithm == "chees" and drift == "auto":
+        again = run(algorithm, drift=drift)
+        np.testing.assert_array_equal(again["posterior"]["X"], idata["posterior"]["X"])
+
+
+@pytest.mark.integration
+def test_control_momentum_of_another_law_is_found(monkeypatch):
+    def draw_momentum(key, position):
+        true = _integrator.Position(*original(key, position))
+        return true._replace(X=tuple(1.3 * r for r in true.X))
+
+    original = _integrator.draw_momentum
+    monkeypatch.setattr(_integrator, "draw_momentum", draw_momentum)
+    found = largest_z(run("chees"))
+    assert max(abs(found["along"]), abs(found["turned"]), abs(found["leaning"])) > 6, found
+
+
+@pytest.mark.integration
+def test_control_missing_reflection_is_found(monkeypatch):
+    monkeypatch.setattr(JaxDensity, "reflected", property(lambda self: []))
+    found = largest_z(run("chees"))
+    assert abs(found["turned"]) > 6, found
+
+
+@pytest.mark.integration
+def test_superchains_chunks_data_and_likelihood(caplog):
+    with pm.Model(coords={"row": list("abc")}) as model:
+        data = pm.Data("data", np.array([0.3, -0.1, 0.2]), dims="row")
+        u = pst.UnitVector("u", n=3, dims="row")
+        pm.Normal("y", u, 0.5, observed=data, dims="row")
+        idata = pst.jax.sample(
+            23, tune=60, chains=16, superchains=4, random_seed=1, idata_kwargs={"log_likelihood": True}
+        )
+        model.set_data("data", np.array([3.0, 0.0, 0.0]))
+        moved = pst.jax.sample(30, tune=60, chains=16, random_seed=1, progressbar=False, var_names=["u"])
+    assert idata["posterior"]["u"].shape == (16, 23, 3)
+    assert idata["log_likelihood"]["y"].shape == (16, 23, 3)
+    assert idata["posterior"].attrs["nested_r_hat_lp"] < 1.2
+    np.testing.assert_array_equal(idata["observed_data"]["y"], [0.3, -0.1, 0.2])
+    assert float(moved["posterior"]["u"][..., 0].mean()) > 0.8
+    np.testing.assert_allclose((np.asarray(idata["posterior"]["u"]) ** 2).sum(-1), 1.0, atol=1e-12)
+
+
+SUBPROCESS = """
+import sys, numpy as np, pymc as pm, pymc_stiefel as pst, jax
+with pm.Model():
+    X = pst.MatrixLangevin("X", F=3 * np.eye(5, 2)); s = pm.HalfNormal("s", 1.0)
+    idata = pst.jax.sample(100, tune=60, chains=16, random_seed=1, progressbar=False, chain_method=sys.argv[1],
+                           compute_convergence_checks=False)
+print(len(jax.devices()), np.asarray(idata["posterior"]["X"]).dtype)
+np.savez(sys.argv[2], X=idata["posterior"]["X"], error=idata["sample_stats"]["orthogonality_error"])
+"""
+
+
+def elsewhere(tmp_path, name, method, **environment):
+    path = tmp_path / f"{name}.npz"
+    command = [sys.executable, "-W", "ignore", "-c", SUBPROCESS, method, str(path)]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split(), np.load(path)
+
+
+@pytest.mark.integration
+def test_sharded_chains_are_the_same_chains(tmp_path):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    (devices, _), sharded = elsewhere(tmp_path, "sharded", "sharded", **flags)
+    _, one = elsewhere(tmp_path, "one", "vectorized")
+    assert devices == "4"
+    np.testing.assert_allclose(sharded["X"][:, :20], one["X"][:, :20], atol=1e-5)
+
+
+@pytest.mark.integration
+def test_single_precision_is_right_to_its_precision(tmp_path):
+    (_, dtype), found = elsewhere(tmp_path, "single", "vectorized", PYTENSOR_FLAGS="floatX=float32")
+    assert dtype == "float32"
+    assert found["error"].max() < 1e-6
+    means = found["X"][..., 0, 0].mean(axis=1)
+    s = np.array([3.0, 3.0])
+    assert abs(means.mean() - log_hyp0f1(5, s)[1][0]) < 4.5 * means.std(ddof=1) / 4
+
+
+def test_nested_rhat_needs_groups():
+    with pytest.raises(ValueError, match="superchains=3"):
+        pst.jax.nested_rhat(np.zeros((8, 5)), 3)
+
+
+def test_flips_are_accepted_by_the_ratio_of_densities():
+    flips = []
+    density = lambda position: 2.0 * jnp.sum(position.X[0])  # noqa: E731 (O(1): P(+1) = 1 / (1 + exp(-4)))
+    state = _algorithms.hmc.init(Position((jnp.ones((1, 1)),), jnp.zeros(0)), density)
+    step = jax.jit(lambda key, state: _algorithms.reflect(key, state, density, [0]))
+    for key in jax.random.split(jax.random.key(1), 4000):
+        state = step(key, state)
+        flips.append(float(state.position.X[0][0, 0]))
+    assert np.mean(np.array(flips) > 0) == pytest.approx(1 / (1 + np.exp(-4)), abs=0.012)
