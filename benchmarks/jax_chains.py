@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
+from pymc_stiefel.analysis._diagnostics import diagnostics
 
 import pymc_stiefel as pst
 from benchmarks.problems import PROBLEMS, Problem, entries
-from pymc_stiefel.analysis._diagnostics import diagnostics
 
 RESULTS = Path(__file__).with_suffix(".json")
 

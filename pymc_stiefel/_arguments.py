@@ -13,30 +13,46 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel import geometry
-from pymc_stiefel._checks import numbers, whole
+from pymc_stiefel import _checks, geometry
 from pymc_stiefel.ops._polar import manifold_tolerance
-
-SYMMETRY_TOLERANCE = 1e-8
 
 
 def integer(name: str, value: Any) -> int:
-    """A positive Python integer, from an integer only."""
-    return whole(name, value.data if isinstance(value, Constant) else value)
+    """A positive Python integer; the shape of data or constants counts, a random variable does not."""
+    if isinstance(value, Variable):
+        value = _fixed(value)
+    return _checks.whole(name, value)
+
+
+def _fixed(value: Variable) -> Any:
+    """The value of a graph of constants and of data that are there already, ``value`` itself otherwise."""
+    if isinstance(value, Constant):
+        return value.data
+    inputs = [v for v in ancestors([value]) if v.owner is None]
+    if any(not isinstance(v, Constant | SharedVariable) for v in inputs) or any(
+        isinstance(v.type, RandomType) for v in inputs
+    ):
+        return value
+    number = value.eval()
+    return number.item() if np.ndim(number) == 0 else number
 
 
 def dimensions(n: Any, p: Any) -> tuple[int, int]:
     """``n >= p >= 1``."""
-    n, p = integer("n", n), integer("p", p)
-    if n < p:
-        raise ValueError(
-            f"n must be at least p: {p} orthonormal columns do not fit in dimension n = {n}; "
-            "swap them, or transpose the variable where it is used"
-        )
-    return n, p
+    return _checks.dimensions(integer("n", n), integer("p", p))
+
+
+def fold(tensor: TensorVariable) -> TensorVariable:
+    """A constant, if the graph depends on constants only."""
+    if any(v.owner is None and not isinstance(v, Constant) for v in ancestors([tensor])):
+        return tensor
+    return pt.constant(tensor.eval())
 
 
 def array(name: str, value: Any, ndim: int) -> TensorVariable:
@@ -46,13 +62,20 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
             raise TypeError(f"{name} must be a real tensor, got {value.type}")
         tensor: Any = value
     else:
-        tensor = pt.constant(
-            numbers(name, value.data if isinstance(value, Constant) else value).astype(pytensor.config.floatX)
-        )
+        tensor = pt.constant(numbers(name, value.data if isinstance(value, Constant) else value))
     if tensor.type.ndim < ndim:
         kind = {0: "a scalar", 1: "a vector", 2: "a matrix"}[ndim]
-        raise ValueError(f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions")
+        raise ValueError(
+            f"{name} must be {kind} (batch dimensions first), got {tensor.type.ndim} dimensions: {_checks.shown(value)}"
+        )
+    if ndim and 0 in tensor.type.shape[tensor.type.ndim - ndim :]:
+        raise ValueError(f"{name} must not be empty, got shape {tensor.type.shape}")
     return tensor.astype(pytensor.config.floatX)
+
+
+def numbers(name: str, value: Any) -> NDArray:
+    """An array of real, finite numbers in PyTensor's precision."""
+    return _checks.reals(name, value, dtype=pytensor.config.floatX)
 
 
 def known(tensor: TensorVariable) -> NDArray | None:
@@ -81,7 +104,7 @@ def symmetric(name: str, tensor: TensorVariable) -> None:
     if values is None:
         return
     error = np.abs(values - np.swapaxes(values, -1, -2)).max(initial=0.0)
-    if error > SYMMETRY_TOLERANCE * max(1.0, np.abs(values).max(initial=0.0)):
+    if error > _checks.SYMMETRY_TOLERANCE * max(1.0, np.abs(values).max(initial=0.0)):
         raise ValueError(
             f"{name} must be symmetric, but max|{name} - {name}'| = {error:.3g}; use ({name} + {name}') / 2"
         )

@@ -26,7 +26,7 @@ def shown(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.ndim:
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}... ({type(value).__name__})"
+    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
@@ -58,11 +58,11 @@ def whole(name: str, value: Any, least: int = 1) -> int:
         number = operator.index(value)
     except TypeError:
         raise TypeError(
-            f"{name} must be an integer known at declaration, got {shown(value)} of type {type(value).__name__}; "
+            f"{name} must be an integer known at declaration, got {shown(value)}; "
             f"write {name}=4, not 4.0 or a random variable"
         ) from None
     if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
+        raise ValueError(f"{name} must be at least {least}, got {name}={number}")
     return number
 
 
@@ -97,6 +97,65 @@ def numbers(name: str, value: Any) -> NDArray:
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         raise ValueError(f"{name} must be finite, got {array[where]} at {where}; remove NaN and infinite entries")
     return array
+
+
+def reals(name: str, value: Any, ndim: int | None = None, dtype: Any = np.float64) -> NDArray:
+    """A new array of real, finite numbers, with ``ndim`` dimensions if that is given."""
+    array = np.array(numbers(name, value), dtype=dtype)
+    if ndim is not None and array.ndim != ndim:
+        kind = ("a number", "a vector", "a matrix")[ndim]
+        raise ValueError(f"{name} must be {kind}, got shape {array.shape}: {shown(value)}")
+    return array
+
+
+def dimensions(n: Any, p: Any) -> tuple[int, int]:
+    """``n >= p >= 1``."""
+    n, p = whole("n", n), whole("p", p)
+    if n < p:
+        raise ValueError(
+            f"n must be at least p, got n={n}, p={p}: {p} orthonormal columns do not fit in dimension {n}; "
+            "swap them, or transpose the variable where it is used"
+        )
+    return n, p
+
+
+def scalar(name: str, value: Any, least: float | None = None) -> float:
+    """A finite number, not below ``least``."""
+    number = float(reals(name, value, 0))
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be finite and >= {least:g}, got {number:g}")
+    return number
+
+
+def symmetric(name: str, value: Any) -> NDArray[Any]:
+    """A symmetric matrix, its symmetric part if it is off by rounding."""
+    array = reals(name, value, 2)
+    if array.shape[0] != array.shape[1] or not array.size:
+        raise ValueError(f"{name} must be a square matrix, got shape {array.shape}")
+    error = float(np.abs(array - array.T).max())
+    if error > SYMMETRY_TOLERANCE * max(1.0, float(np.abs(array).max())):
+        raise ValueError(f"{name} must be symmetric; max |{name} - {name}'| = {error:.3g}. Use ({name} + {name}') / 2.")
+    return array / 2 + array.T / 2
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """A NumPy random generator."""
+    if not isinstance(rng, np.random.Generator):
+        raise TypeError(f"rng must be a numpy.random.Generator, got {shown(rng)}; use numpy.random.default_rng(seed)")
+    return rng
+
+
+def sizes(size: Any) -> tuple[int, ...]:
+    """``size`` as a tuple of lengths; None is a single draw."""
+    if size is None:
+        return ()
+    try:
+        given = tuple(size) if np.ndim(size) else (size,)
+        return tuple(whole("size", k, least=0) for k in given)
+    except TypeError:
+        raise TypeError(f"size must be an integer or a tuple of integers, got {shown(size)}") from None
+    except ValueError:
+        raise ValueError(f"size must be between 0 and {LARGEST_INTEGER}, got {shown(size)}") from None
 
 
 def matrix(name: str, value: Any, *, like: tuple[str, NDArray] | None = None, batch: bool = False) -> NDArray:

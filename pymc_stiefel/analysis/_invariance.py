@@ -22,7 +22,7 @@ from pytensor.graph.replace import graph_replace
 from pymc_stiefel import geometry
 from pymc_stiefel.analysis._alignment import _assign, _procrustes, nearest_signed_permutation
 from pymc_stiefel.compile._density import ModelDensity, manifold_block
-from pymc_stiefel.distributions._laws import StiefelBlock
+from pymc_stiefel.distributions import StiefelBlock
 
 __all__ = ["Orbit", "constrained_density", "find_orbits"]
 

@@ -12,7 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel._arguments import integer
 from pymc_stiefel.builders._spectra import check_positive, column_lengths
-from pymc_stiefel.distributions._laws import StiefelUniform
+from pymc_stiefel.distributions import StiefelUniform
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
 
 __all__ = ["factor_model"]

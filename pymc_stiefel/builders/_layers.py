@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_stiefel import _arguments as check
 from pymc_stiefel._checks import several
 from pymc_stiefel.builders._dims import dims_of, inner_dim, positive
-from pymc_stiefel.distributions._laws import StiefelUniform
+from pymc_stiefel.distributions import StiefelUniform
 
 __all__ = ["orthogonal_conv", "orthogonal_dense"]
 

@@ -21,7 +21,7 @@ from pymc_stiefel import _arguments as check
 from pymc_stiefel._checks import choice, flag, several
 from pymc_stiefel.builders._dims import dims_of, inner_dim, positive
 from pymc_stiefel.builders._spectra import column_lengths, ordered_iid, wishart_spectrum
-from pymc_stiefel.distributions._laws import SpecialOrthogonal, StiefelUniform
+from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
 
 __all__ = ["LowRank", "eigen_spd", "low_rank", "low_rank_factors", "orthogonal_columns"]
 

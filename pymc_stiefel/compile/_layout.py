@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel.compile._ordered_log import from_widths, to_widths
-from pymc_stiefel.distributions._laws import StiefelBlock, stiefel_block
+from pymc_stiefel.distributions import StiefelBlock, stiefel_block
 from pymc_stiefel.distributions.transforms import ManifoldExpansion
 from pymc_stiefel.engine.blocks import FLIPPED, NEVER, NOT, Layout, make_layout
 

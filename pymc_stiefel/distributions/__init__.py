@@ -11,23 +11,20 @@ Chikuse (2003), Statistics on Special Manifolds, doi:10.1007/978-0-387-21540-2.
 """
 
 from pymc_stiefel.distributions import transforms
+from pymc_stiefel.distributions._angular_gaussian import MatrixAngularCentralGaussian
 from pymc_stiefel.distributions._base import StiefelBlock, stiefel_block
 from pymc_stiefel.distributions._bingham import MatrixBingham, MatrixBinghamLangevin
-from pymc_stiefel.distributions._laws import (
-    MatrixAngularCentralGaussian,
-    MatrixLangevin,
-    SpecialOrthogonal,
-    StiefelUniform,
-    UnitVector,
-    VonMisesFisher,
-)
+from pymc_stiefel.distributions._fisher import MatrixFisher
+from pymc_stiefel.distributions._langevin import MatrixLangevin, VonMisesFisher
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
+from pymc_stiefel.distributions._uniform import SpecialOrthogonal, StiefelUniform, UnitVector
 
 __all__ = [
     "LowRankMvNormal",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",
     "MatrixBinghamLangevin",
+    "MatrixFisher",
     "MatrixLangevin",
     "SpecialOrthogonal",
     "StiefelBlock",

@@ -1,4 +1,4 @@
-"""The matrix Bingham family; public in :mod:`pymc_stiefel.distributions`."""
+"""The matrix Bingham family on St(n, p)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from pymc.pytensorf import constant_fold
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
-from pymc_stiefel.distributions import _random_variables as rvs
-from pymc_stiefel.distributions._base import StiefelDistribution, trace
+from pymc_stiefel.distributions._base import StiefelDistribution, constant_integer, symbolic_integer, trace
+from pymc_stiefel.draws import _batches
 from pymc_stiefel.normalizers._functions import BINGHAM_COLUMNS
 from pymc_stiefel.ops._normalizers import log_bingham_matrix
+from pymc_stiefel.ops._polar import StiefelRV
+
+
+class MatrixBinghamRV(StiefelRV):
+    name = "MatrixBingham"
+    signature = "(n,n),(p,p)->(n,p)"
+    _print_name = ("MatrixBingham", r"\operatorname{MatrixBingham}")
+
+    @classmethod
+    def rng_fn(cls, rng, A, B, size):
+        return _batches.broadcast(_batches.matrix_bingham, [A, B], [2, 2], size, rng)
 
 
 class MatrixBingham(StiefelDistribution):
@@ -35,7 +46,7 @@ class MatrixBingham(StiefelDistribution):
     B : array_like (..., p, p), (p,) or None
         Symmetric, or the diagonal of a diagonal matrix; None is the identity.
     p : int, optional
-        Number of columns, needed if ``B`` is None.
+        Number of columns, needed if it does not follow from ``B``, ``dims``, ``shape`` or ``initval``.
 
     References
     ----------
@@ -50,13 +61,15 @@ class MatrixBingham(StiefelDistribution):
     True
     """
 
-    rv_type = rvs.MatrixBinghamRV
-    rv_op = rvs.MatrixBinghamRV()
+    rv_type = MatrixBinghamRV
+    rv_op = MatrixBinghamRV()
+    lengths = ("p",)
 
     @classmethod
-    def dist(cls, A, B=None, p=None, **kwargs):
-        if B is None and p is None:
-            raise ValueError("MatrixBingham needs B (p x p) or the number of columns p")
+    def dist(cls, A, B=None, p=None, *, shape=None, **kwargs):
+        if B is None:
+            (p,) = cls.support(shape, p)
+        kwargs["shape"] = shape
         A, B = check.array("A", A, 2), _coupling(B, p)
         check.symmetric("A", A)
         n, p = A.type.shape[-1], B.shape[-1]
@@ -72,9 +85,29 @@ class MatrixBingham(StiefelDistribution):
         return ops.guard(trace(value, A @ value @ B), value)
 
 
+class SubspaceBinghamRV(StiefelRV):
+    """Matrix Bingham with ``B`` the identity: it depends on the span of the columns only."""
+
+    name = "MatrixBingham"
+    signature = "(n,n),()->(n,p)"
+    _print_name = ("MatrixBingham", r"\operatorname{MatrixBingham}")
+
+    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+        A, p = dist_params
+        return [A.shape[-1] if param_shapes is None else param_shapes[0][-1], symbolic_integer(p)]
+
+    @classmethod
+    def rng_fn(cls, rng, A, p, size):
+        def draw(A, count, rng):
+            B = np.broadcast_to(np.eye(constant_integer(p)), (len(A), constant_integer(p), constant_integer(p)))
+            return _batches.matrix_bingham((A + np.swapaxes(A, -1, -2)) / 2, B, count, rng)
+
+        return _batches.broadcast(draw, [A], [2], size, rng)
+
+
 class _SubspaceBingham(StiefelDistribution):
-    rv_type = rvs.SubspaceBinghamRV
-    rv_op = rvs.SubspaceBinghamRV()
+    rv_type = SubspaceBinghamRV
+    rv_op = SubspaceBinghamRV()
 
     @classmethod
     def dist(cls, A, p, **kwargs):
@@ -83,6 +116,16 @@ class _SubspaceBingham(StiefelDistribution):
     def logp(value, A, p):
         (columns,) = constant_fold([p])
         return ops.guard(trace(value, A @ value) - log_bingham_matrix(A, int(np.asarray(columns).flat[0])), value)
+
+
+class MatrixBinghamLangevinRV(StiefelRV):
+    name = "MatrixBinghamLangevin"
+    signature = "(n,n),(p,p),(n,p)->(n,p)"
+    _print_name = ("MatrixBinghamLangevin", r"\operatorname{MatrixBinghamLangevin}")
+
+    @classmethod
+    def rng_fn(cls, rng, A, B, F, size):
+        return _batches.broadcast(_batches.matrix_bingham_langevin, [A, B, F], [2, 2, 2], size, rng)
 
 
 class MatrixBinghamLangevin(StiefelDistribution):
@@ -113,8 +156,8 @@ class MatrixBinghamLangevin(StiefelDistribution):
     (3, 2)
     """
 
-    rv_type = rvs.MatrixBinghamLangevinRV
-    rv_op = rvs.MatrixBinghamLangevinRV()
+    rv_type = MatrixBinghamLangevinRV
+    rv_op = MatrixBinghamLangevinRV()
 
     @classmethod
     def dist(cls, A, B, F, **kwargs):
@@ -122,7 +165,7 @@ class MatrixBinghamLangevin(StiefelDistribution):
         check.tall("F", F)
         check.symmetric("A", A)
         check.same_length("A's side", A.type.shape[-1], "the number of rows of F", F.type.shape[-2])
-        return cls.create([A, pt.constant(_coupling(B, F.type.shape[-1])), F], **kwargs)
+        return cls.create([A, pt.constant(_coupling(B, F.type.shape[-1], "the number of columns of F")), F], **kwargs)
 
     def logp(value, A, B, F):
         return ops.guard(trace(F, value) + trace(value, A @ value @ B), value)
@@ -138,7 +181,7 @@ def _constant(name: str, tensor: Any) -> Any:
     return tensor
 
 
-def _coupling(B: Any, p: Any) -> NDArray:
+def _coupling(B: Any, p: Any, like: str = "p") -> NDArray:
     """``B`` as an array of symmetric matrices (..., p, p)."""
     if B is None:
         return np.eye(check.integer("p", p))
@@ -147,5 +190,5 @@ def _coupling(B: Any, p: Any) -> NDArray:
         tensor = pt.constant(np.diag(tensor.data))
     check.symmetric("B", tensor)
     if p is not None:
-        check.same_length("B's side", tensor.type.shape[-1], "p", check.integer("p", p))
+        check.same_length("B's side", tensor.type.shape[-1], like, check.integer("p", p))
     return tensor.data

@@ -159,6 +159,10 @@ class HouseholderTransform(Transform):
     The value variable has shape ``(..., d)``. There is a price to the minimal dimension: every chart of the sphere has
     a pole at infinity, so the tails are heavy (Cauchy for m = 2) and a posterior near the pole is cut in two.
 
+    Without ``n`` and ``p``, as :func:`pymc.model.transform.conditioning.change_value_transforms` uses it, the value
+    variable has the shape of the variable: PyMC gives it that. The coordinates of column k are then the entries below
+    its diagonal, and the others are independent standard normals that nothing depends on.
+
     A square variable (p = n) has two components, determinant +1 and -1, and no chart reaches both. This one reaches
     determinant +1: right for ``SpecialOrthogonal``, refused for the other square variables.
 
@@ -194,8 +198,7 @@ class HouseholderTransform(Transform):
 
     def _lengths(self) -> list[int]:
         """Number of coordinates of each column."""
-        if self.n is None or self.p is None:
-            raise ValueError("the Householder transform needs n and p: use HouseholderTransform(n, p)")
+        assert self.n is not None and self.p is not None
         return [self.n - k - 1 for k in range(self.p)]
 
     def _coordinates(self, value: TensorVariable) -> list[TensorVariable]:
@@ -203,8 +206,33 @@ class HouseholderTransform(Transform):
         ends = np.cumsum([0, *self._lengths()])
         return [value[..., a:b] / np.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
 
+    def _chart(self, value: TensorVariable, inputs) -> HouseholderTransform:
+        """The chart of a variable from its value, of the same shape, and the inputs of its random variable."""
+        # the last parameter of a law of vectors has one dimension less than the value, no other has
+        vector = bool(inputs) and inputs[-1].type.ndim == value.type.ndim - 1
+        n, p = (value.type.shape[-1], 1) if vector else value.type.shape[-2:]
+        if n is None or p is None:
+            raise ValueError(f"the Householder transform got n={n}, p={p}: use HouseholderTransform(n, p)")
+        whole = [x.type.dtype.startswith("int") for x in inputs[2:]]  # the integer n alone comes first for rotations
+        if n == p > 1 and not (whole and whole[0] and whole[1:2] != [True]):
+            raise ValueError("the Householder transform reaches matrices of determinant +1 only; use SpecialOrthogonal")
+        return self.for_shape(n, p, vector)
+
+    def _unpacked(self, value: TensorVariable) -> TensorVariable:
+        """Coordinates as one vector, from the entries below the diagonal."""
+        V = value[..., None] if self.vector else value
+        return pt.concatenate([V[..., k + 1 :, k] for k in range(len(self._lengths()))], axis=-1)
+
     def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
         """Coordinates of an orthonormal matrix."""
+        if self.n is None:
+            chart = self._chart(value, inputs)
+            ends = np.cumsum([0, *chart._lengths()])
+            coordinates = chart.forward(value)
+            packed = pt.zeros_like(value[..., None] if chart.vector else value)
+            for k, (a, b) in enumerate(itertools.pairwise(ends)):
+                packed = pt.set_subtensor(packed[..., k + 1 :, k], coordinates[..., a:b])
+            return packed[..., 0] if chart.vector else packed
         X = ops.project_checked(value[..., None] if self.vector else value)
         found = []
         for k, length in enumerate(self._lengths()):
@@ -217,6 +245,9 @@ class HouseholderTransform(Transform):
 
     def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
         """The orthonormal matrix with the given coordinates."""
+        if self.n is None:
+            chart = self._chart(value, inputs)
+            return chart.backward(chart._unpacked(value))
         coordinates = self._coordinates(value)
         X = None
         for u in reversed(coordinates):
@@ -233,6 +264,12 @@ class HouseholderTransform(Transform):
 
     def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
         """Log density of normalised Haar measure in the coordinates, batch shaped."""
+        if self.n is None:
+            chart = self._chart(value, inputs)
+            coordinates = chart._unpacked(value)
+            idle = (value**2).sum(axis=-1 if chart.vector else (-2, -1)) - (coordinates**2).sum(axis=-1)
+            count = (chart.n or 0) * (chart.p or 0) - sum(chart._lengths())
+            return chart.log_jac_det(coordinates) - 0.5 * idle - 0.5 * count * np.log(2 * np.pi)
         total = pt.zeros_like(value[..., 0])
         for u, length in zip(self._coordinates(value), self._lengths(), strict=True):
             if length == 0:

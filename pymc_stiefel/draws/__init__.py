@@ -13,6 +13,7 @@ from pymc_stiefel.draws._laws import (
     haar,
     matrix_bingham,
     matrix_bingham_langevin,
+    matrix_fisher,
     matrix_langevin,
     von_mises_fisher,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "haar",
     "matrix_bingham",
     "matrix_bingham_langevin",
+    "matrix_fisher",
     "matrix_langevin",
     "von_mises_fisher",
 ]

@@ -1,9 +1,11 @@
 r"""Compiled Gibbs sweeps on St(n, p), for laws that rejection cannot reach.
 
-The target is :math:`\exp(\mathrm{tr}(F'X) + \sum_j b_j x_j'Ax_j)`. One sweep redraws, exactly from their conditionals,
-each pair of columns within its plane (rotation, and reflection where the law is a Langevin one) and each single column
-within the complement of the others (for n = p that is its sign, which carries the chain between the two components
-of O(n)). At high concentration these coordinates are nearly independent and at low concentration pair rotations are
+The target is :math:`\exp(\mathrm{tr}(F'X) + \sum_j b_j x_j'Ax_j)`. With F, one sweep redraws, exactly from their
+conditionals, each pair of columns within its plane (rotation, and reflection where the law is a Langevin one) and each
+single column within the complement of the others (for n = p that is its sign, which carries the chain between the two
+components of O(n)). Without F, one sweep rotates each pair of rows in the basis of A's eigenvectors and each pair of
+columns in that of B's: twice the angle has a von Mises law, so that a pair costs a few dozen operations and nothing is
+decomposed. At high concentration these coordinates are nearly independent and at low concentration pair rotations are
 Kac's walk, which mixes in a few sweeps: see docs/normalizers.md for measured autocorrelations.
 
 References
@@ -17,26 +19,26 @@ import math
 
 import numpy as np
 
-from pymc_stiefel.draws._rejection import fisher_bingham_vector, vmf_deficit, vmf_sign
+from pymc_stiefel.draws._vectors import circle_deficit, envelope, fisher_bingham_vector, vmf_deficit, vmf_sign
 from pymc_stiefel.engine.compiling import compiled
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 
 
 @compiled
-def langevin_sweeps(X, F, sweeps, rng):
-    """Gibbs sweeps in place for exp(tr(F'X)); n p^2 operations a sweep."""
+def langevin_sweeps(X, F, special, sweeps, rng):
+    """Gibbs sweeps in place for exp(tr(F'X)), within SO(n) if ``special``; n p^2 operations a sweep."""
     n, p = X.shape
     g, z = np.empty(n), np.empty(n)
     for _ in range(sweeps):
         for i in range(p):
             for j in range(i + 1, p):
-                _langevin_pair(X, F, i, j, rng)
-        for j in range(p):
+                _langevin_pair(X, F, i, j, special, rng)
+        for j in range(0 if special else p):
             _langevin_column(X, F, j, g, z, rng)
 
 
 @compiled
-def _langevin_pair(X, F, i, j, rng):
+def _langevin_pair(X, F, i, j, special, rng):
     """Columns i, j times an element of O(2): choose the component by its Bessel weight, then a von Mises angle."""
     ii, jj, ij, ji = 0.0, 0.0, 0.0, 0.0
     for k in range(X.shape[0]):
@@ -46,8 +48,8 @@ def _langevin_pair(X, F, i, j, rng):
         ji += F[k, j] * X[k, i]
     turn = math.hypot(ii + jj, ij - ji)
     flip = math.hypot(ii - jj, ij + ji)
-    odds = log_hyp0f1_vector(2.0, flip)[0] - log_hyp0f1_vector(2.0, turn)[0]
-    if rng.random() * (1.0 + math.exp(odds)) < 1.0:
+    odds = log_hyp0f1_vector(2.0, flip)[0] - log_hyp0f1_vector(2.0, turn)[0] if not special else -math.inf
+    if special or rng.random() * (1.0 + math.exp(min(odds, 700.0))) < 1.0:
         along, across, size, side = ii + jj, ij - ji, turn, 1.0
     else:
         along, across, size, side = ii - jj, ij + ji, flip, -1.0
@@ -107,19 +109,23 @@ def _langevin_column(X, F, j, g, z, rng):
 
 @compiled
 def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
-    """Gibbs sweeps in place for exp(tr(F'X) + sum b_j x_j'Ax_j); about p (n - p + 1)^3 + n^2 p operations a sweep."""
+    """Gibbs sweeps in place for exp(tr(F'X) + sum b_j x_j'Ax_j), about p ((n - p + 1)^3 + n^2) operations a sweep.
+
+    Returns False if a conditional could not be drawn.
+    """
     p = X.shape[1]
-    f, Q, out = np.empty(2), np.empty((2, 2)), np.empty(2)
+    ok = True
     for _ in range(sweeps):
         for i in range(p):
             for j in range(i + 1, p):
-                _quadratic_pair(X, A, b, F, i, j, f, Q, out, rng)
+                ok = ok and _quadratic_pair(X, A, b, F, i, j, rng)
         for j in range(p):
-            _quadratic_column(X, A, b, F, j, rng)
+            ok = ok and _quadratic_column(X, A, b, F, j, rng)
+    return ok
 
 
 @compiled
-def _quadratic_pair(X, A, b, F, i, j, f, Q, out, rng):
+def _quadratic_pair(X, A, b, F, i, j, rng):
     """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; reflections are left to the columns."""
     n = X.shape[0]
     x, y = X[:, i].copy(), X[:, j].copy()
@@ -127,13 +133,20 @@ def _quadratic_pair(X, A, b, F, i, j, f, Q, out, rng):
     ii, jj = np.sum(F[:, i] * x), np.sum(F[:, j] * y)
     ij, ji = np.sum(F[:, i] * y), np.sum(F[:, j] * x)
     scale = b[i] - b[j]
-    f[0], f[1] = ii + jj, ij - ji
-    Q[0, 0], Q[1, 1] = scale * np.sum(x * Ax), scale * np.sum(y * Ay)
-    Q[0, 1] = Q[1, 0] = scale * np.sum(x * Ay)
-    fisher_bingham_vector(f, Q, out, rng)
+    half = 0.5 * scale * (np.sum(x * Ax) - np.sum(y * Ay))
+    cross = scale * np.sum(x * Ay)
+    size = math.hypot(half, cross)
+    angle = 0.5 * math.atan2(cross, half)  # of the larger principal axis
+    c, s = math.cos(angle), math.sin(angle)
+    f = np.array([c * (ii + jj) + s * (ij - ji), c * (ij - ji) - s * (ii + jj)])
+    q = np.array([size, -size])
+    out = np.empty(2)
+    ok = fisher_bingham_vector(f, q, envelope(f, q), out, rng)
+    cosine, sine = c * out[0] - s * out[1], s * out[0] + c * out[1]
     for k in range(n):
-        X[k, i] = out[0] * x[k] + out[1] * y[k]
-        X[k, j] = out[0] * y[k] - out[1] * x[k]
+        X[k, i] = cosine * x[k] + sine * y[k]
+        X[k, j] = cosine * y[k] - sine * x[k]
+    return ok
 
 
 @compiled
@@ -152,9 +165,115 @@ def _quadratic_column(X, A, b, F, j, rng):
     basis[:, 0] = X[:, j]
     if m > 1:  # the complement of all columns, by full orthogonalisation
         basis[:, 1:] = np.linalg.svd(others)[0][:, p:]
-    N = np.ascontiguousarray(basis)
-    f = N.T @ np.ascontiguousarray(F[:, j])
-    Q = b[j] * (N.T @ (A @ N))
+    q, V = np.linalg.eigh(b[j] * (np.ascontiguousarray(basis.T) @ (A @ basis)))
+    N = basis @ np.ascontiguousarray(V)
+    f = np.ascontiguousarray(N.T) @ np.ascontiguousarray(F[:, j])
     out = np.empty(m)
-    fisher_bingham_vector(f, Q, out, rng)
+    ok = fisher_bingham_vector(f, q, envelope(f, q), out, rng)
     X[:, j] = N @ out
+    return ok
+
+
+# ---------------------------------------------------------------- Bingham laws, by plane rotations
+
+
+@compiled
+def bingham_rotations(X, a, b, sweeps, rng):
+    """Gibbs sweeps in place for exp(sum a_i b_j x_ij^2): pairs of rows, then pairs of columns; 6 n^2 p operations.
+
+    Both kinds of rotation keep the determinant of a square X. The law does not: signs of columns are uniform.
+    """
+    n, p = X.shape
+    for _ in range(sweeps):
+        for i in range(n):
+            for k in range(i):
+                first, second, cross = 0.0, 0.0, 0.0
+                for j in range(p):
+                    first += b[j] * X[i, j] * X[i, j]
+                    second += b[j] * X[k, j] * X[k, j]
+                    cross += b[j] * X[i, j] * X[k, j]
+                scale = a[i] - a[k]
+                cosine, sine = _axis_angle(0.5 * scale * (first - second), scale * cross, rng)
+                for j in range(p):
+                    x, y = X[i, j], X[k, j]
+                    X[i, j] = cosine * x + sine * y
+                    X[k, j] = cosine * y - sine * x
+        for j in range(p):
+            for l in range(j):
+                first, second, cross = 0.0, 0.0, 0.0
+                for i in range(n):
+                    first += a[i] * X[i, j] * X[i, j]
+                    second += a[i] * X[i, l] * X[i, l]
+                    cross += a[i] * X[i, j] * X[i, l]
+                scale = b[j] - b[l]
+                cosine, sine = _axis_angle(0.5 * scale * (first - second), scale * cross, rng)
+                for i in range(n):
+                    x, y = X[i, j], X[i, l]
+                    X[i, j] = cosine * x + sine * y
+                    X[i, l] = cosine * y - sine * x
+    for j in range(p):
+        if rng.random() < 0.5:
+            X[:, j] = -X[:, j]
+
+
+@compiled
+def _axis_angle(along, across, rng):
+    """Cosine and sine of an angle t with density exp(along cos 2t + across sin 2t)."""
+    size = math.hypot(along, across)
+    deficit = circle_deficit(size, rng)
+    cosine, sine = 1.0 - deficit, math.sqrt(deficit * (2.0 - deficit))
+    word = rng.random()
+    if word < 0.5:
+        sine = -sine
+    if size > 0.0:
+        along, across = along / size, across / size
+        cosine, sine = cosine * along - sine * across, sine * along + cosine * across
+    if cosine >= 0.0:  # half the angle, by the formula that does not cancel
+        half = math.sqrt(0.5 + 0.5 * cosine)
+        cosine, sine = half, 0.5 * sine / half
+    else:
+        half = math.sqrt(0.5 - 0.5 * cosine)
+        cosine, sine = 0.5 * sine / half, half
+    return (cosine, sine) if 0.25 <= word < 0.75 else (-cosine, -sine)
+
+
+@compiled
+def bingham_chains(a, b, sweeps, out, done, rng):
+    """Fill the draws of ``out[k]`` (draws, n, p) that are not done with the ends of chains from the mode.
+
+    ``a[k]`` and ``b[k]`` ascend: the mode has columns of the identity, the last for b > 0, the first for b < 0.
+    """
+    n, p = out.shape[2:]
+    for k in range(len(a)):
+        negative = 0
+        for value in b[k]:
+            negative += 1 if value < 0.0 else 0
+        for draw in range(out.shape[1]):
+            if not done[k, draw]:
+                X = out[k, draw]
+                X[:] = 0.0
+                for j in range(p):
+                    X[j if j < negative else n - p + j, j] = 1.0
+                bingham_rotations(X, a[k], b[k], sweeps, rng)
+
+
+@compiled
+def langevin_chains(F, special, sweeps, out, rng):
+    """Gibbs sweeps from ``out[k]`` (draws, n, p) for etr(F[k]'X)."""
+    chain, columns = np.empty(out.shape[:1:-1]).T, np.empty(out.shape[:1:-1]).T  # the sweeps walk along columns
+    for k in range(len(F)):
+        columns[:] = F[k]
+        for draw in range(out.shape[1]):
+            chain[:] = out[k, draw]
+            langevin_sweeps(chain, columns, special, sweeps, rng)
+            out[k, draw] = chain
+
+
+@compiled
+def bingham_langevin_chains(A, b, F, sweeps, out, rng):
+    """Gibbs sweeps from ``out[k]`` (draws, n, p) for exp(tr(F'X) + sum b_j x_j'Ax_j) [k]; False if one failed."""
+    for k in range(len(A)):
+        for draw in range(out.shape[1]):
+            if not bingham_langevin_sweeps(out[k, draw], A[k], b[k], F[k], sweeps, rng):
+                return False
+    return True

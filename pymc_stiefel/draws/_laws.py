@@ -15,29 +15,21 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_stiefel.draws._gibbs import bingham_langevin_sweeps, langevin_sweeps
-from pymc_stiefel.draws._rejection import bingham_width, fisher_bingham_vector, langevin_columns, vmf_deficits
-from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
-from pymc_stiefel.normalizers._functions import log_hyp0f1
+from pymc_stiefel import _checks as check
+from pymc_stiefel.draws import _batches
 
 __all__ = [
     "angular_central_gaussian",
     "haar",
     "matrix_bingham",
     "matrix_bingham_langevin",
+    "matrix_fisher",
     "matrix_langevin",
     "von_mises_fisher",
 ]
 
 Matrix = NDArray[np.float64]
 Size = int | tuple[int, ...] | None
-
-GIBBS_SWEEPS = 40
-"""Sweeps from an approximate draw to the returned one, where rejection is hopeless."""
-PROPOSALS = 200
-"""Proposals for each matrix Bingham draw, after which Gibbs sweeps take over."""
-SMALLEST_RATE = 2e-4
-"""Acceptance rate below which rejection gives way to Gibbs sweeps."""
 
 
 def haar(n: int, p: int, *, size: Size = None, rng: np.random.Generator) -> Matrix:
@@ -62,8 +54,8 @@ def haar(n: int, p: int, *, size: Size = None, rng: np.random.Generator) -> Matr
     >>> draws.haar(5, 2, size=3, rng=np.random.default_rng(1)).shape
     (3, 5, 2)
     """
-    _check_dimensions(n, p)
-    return _positive_qr(rng.standard_normal((*_shape(size), n, p)))
+    n, p = check.dimensions(n, p)
+    return _batches.haar(n, p, check.sizes(size), check.generator(rng))
 
 
 def angular_central_gaussian(Sigma: ArrayLike, p: int, *, size: Size = None, rng: np.random.Generator) -> Matrix:
@@ -96,19 +88,16 @@ def angular_central_gaussian(Sigma: ArrayLike, p: int, *, size: Size = None, rng
     >>> draws.angular_central_gaussian(np.diag([9.0, 4.0, 1.0]), 2, rng=np.random.default_rng(1)).shape
     (3, 2)
     """
-    Sigma = _symmetric("Sigma", Sigma)
-    n = len(Sigma)
-    _check_dimensions(n, p)
-    try:
-        factor = np.linalg.cholesky(Sigma)
-    except np.linalg.LinAlgError:
-        smallest = float(np.linalg.eigvalsh(Sigma)[0])
+    Sigma, p = check.symmetric("Sigma", Sigma), check.whole("p", p)
+    check.dimensions(len(Sigma), p)
+    shape, rng = check.sizes(size), check.generator(rng)
+    smallest = float(np.linalg.eigvalsh(Sigma)[0])
+    if smallest <= 0:
         raise ValueError(
             f"Sigma must be positive definite; smallest eigenvalue {smallest:.3g}. Add a multiple of the identity."
-        ) from None
-    Z = factor @ rng.standard_normal((*_shape(size), n, p))
-    U, _, Vt = np.linalg.svd(Z, full_matrices=False)
-    return U @ Vt
+        )
+    X = _batches.angular_central_gaussian(Sigma[None], p, math.prod(shape), rng)
+    return X.reshape(*shape, len(Sigma), p)
 
 
 def von_mises_fisher(mu: ArrayLike, kappa: float, *, size: Size = None, rng: np.random.Generator) -> Matrix:
@@ -143,26 +132,19 @@ def von_mises_fisher(mu: ArrayLike, kappa: float, *, size: Size = None, rng: np.
     >>> bool(abs(x[:, 2].mean() - 0.98) < 0.002)  # coth(kappa) - 1 / kappa
     True
     """
-    mu = _finite("mu", mu)
-    kappa = float(kappa)
-    norm = float(np.linalg.norm(mu))
-    if mu.ndim != 1 or norm == 0.0:
-        raise ValueError(f"mu must be a nonzero vector, got shape {mu.shape} and norm {norm:.3g}")
-    if not (0.0 <= kappa < math.inf):
-        raise ValueError(f"kappa must be finite and >= 0, got {kappa}; turn mu round for a negative concentration")
-    mu = mu / norm
-    shape, n = _shape(size), len(mu)
-    if n == 1:
-        return mu * np.where(rng.random(shape) * (1 + math.exp(-2 * kappa)) < 1, 1.0, -1.0)[..., None]
-    deficit = np.empty(math.prod(shape))
-    vmf_deficits(float(n), kappa, deficit, rng)
-    deficit = deficit.reshape(*shape, 1)
-    z = rng.standard_normal((*shape, n))
-    for _ in range(2):
-        z -= (z @ mu)[..., None] * mu
-    z /= np.linalg.norm(z, axis=-1, keepdims=True)
-    x = (1 - deficit) * mu + np.sqrt(deficit * (2 - deficit)) * z
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+    mu = check.reals("mu", mu, 1)
+    largest = float(np.abs(mu).max(initial=0.0))  # norms must not overflow
+    if largest == 0.0:
+        raise ValueError(f"mu must be a nonzero vector, got shape {mu.shape} and largest entry 0")
+    mu = mu / largest
+    mu = mu / np.linalg.norm(mu)
+    try:
+        kappa = check.scalar("kappa", kappa, least=0.0)
+    except ValueError as error:
+        raise ValueError(f"{error}; turn mu round for a negative concentration") from None
+    shape, rng = check.sizes(size), check.generator(rng)
+    x = _batches.von_mises_fisher(mu[None], np.array([kappa]), math.prod(shape), rng)
+    return x.reshape(*shape, len(mu))
 
 
 def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator) -> Matrix:
@@ -199,63 +181,63 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
     >>> bool(X[:, 0, 0].min() > 0.9)
     True
     """
-    F = _finite("F", F)
-    if F.ndim != 2:
-        raise ValueError(f"F must be a matrix, got shape {F.shape}; use size for several draws")
-    n, p = F.shape
-    _check_dimensions(n, p)
-    shape = _shape(size)
-    count = math.prod(shape)
-    if p == 1:
-        norm = float(np.linalg.norm(F))
-        mu = F[:, 0] if norm > 0 else np.eye(n)[0]
-        return von_mises_fisher(mu, norm, size=shape, rng=rng)[..., None]
-    U, s, Vt = np.linalg.svd(F, full_matrices=False)
-    by_rejection = _log_langevin_rate(n, s) > math.log(SMALLEST_RATE)
-    top = (
-        np.stack([langevin_columns(n, s, rng, by_rejection) for _ in range(count)])
-        if count
-        else np.empty((0, p + min(n - p, p), p))
-    )
-    X = U @ top[:, :p]
-    if n > p:  # the remaining rows, turned by a Haar matrix and laid across the complement of U
-        X = X + _frames_across(U, min(n - p, p), count, rng) @ top[:, p:]
-    X = X @ Vt
-    if not by_rejection:
-        columns = np.asfortranarray(F)  # the sweeps walk along columns
-        for k in range(count):
-            chain = np.asfortranarray(X[k])
-            langevin_sweeps(chain, columns, GIBBS_SWEEPS, rng)
-            X[k] = chain
-    return X.reshape(*shape, n, p)
+    F = _parameter(F)
+    shape, rng = check.sizes(size), check.generator(rng)
+    return _batches.matrix_langevin(F[None], math.prod(shape), rng).reshape(*shape, *F.shape)
 
 
-def _frames_across(U: Matrix, columns: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Uniform orthonormal frames in the complement of U: Gaussians, projected and orthonormalised twice."""
-    Z = rng.standard_normal((count, len(U), columns))
-    for _ in range(2):
-        Z = _positive_qr(Z - U @ (U.T @ Z))
-    return Z
+def matrix_fisher(F: ArrayLike, *, size: Size = None, rng: np.random.Generator) -> Matrix:
+    r"""Rotations from the matrix Fisher law on SO(n), density proportional to :math:`\mathrm{etr}(F'X)`.
+
+    Exact for n = 2 (a von Mises angle) and n = 3 (a Bingham law of quaternions). For n >= 4 draws of
+    :func:`matrix_langevin` with determinant +1 are kept, if the orthogonal matrix nearest to F is a rotation; otherwise
+    the draw is the end of ``GIBBS_SWEEPS`` Gibbs sweeps by plane rotations, approximate in principle.
+
+    Parameters
+    ----------
+    F : (n, n)
+        The mode is the rotation nearest to F.
+    size : int or tuple of int, optional
+        Leading shape of independent draws; None is a single matrix.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    array (\*size, n, n)
+
+    References
+    ----------
+    Downs (1972), doi:10.1093/biomet/59.3.665; Prentice (1986), doi:10.1111/j.2517-6161.1986.tb01410.x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_stiefel import draws
+    >>> X = draws.matrix_fisher(100 * np.eye(3), size=10, rng=np.random.default_rng(1))
+    >>> bool(np.allclose(np.linalg.det(X), 1))
+    True
+    """
+    F = _parameter(F)
+    if F.shape[0] != F.shape[1]:
+        raise ValueError(f"F must be a square matrix, got shape {F.shape}; matrix_langevin takes n x p")
+    shape, rng = check.sizes(size), check.generator(rng)
+    return _batches.matrix_fisher(F[None], math.prod(shape), rng).reshape(*shape, *F.shape)
 
 
-def _positive_qr(Z: Matrix) -> Matrix:
-    Q, R = np.linalg.qr(Z)
-    return Q * np.where(np.einsum("...ii->...i", R) < 0, -1.0, 1.0)[..., None, :]
-
-
-def _log_langevin_rate(n: int, s: Matrix) -> float:
-    """Log acceptance rate of Hoff's proposal: a ratio of normalisers."""
-    bound = sum(log_hyp0f1_vector(float(n - j), s[j])[0] for j in range(len(s)))
-    return float(log_hyp0f1(n, s)[0] - bound)
-
-
-def matrix_bingham(A: ArrayLike, B: ArrayLike | None, p: int, *, size: Size = None, rng: np.random.Generator) -> Matrix:
+def matrix_bingham(
+    A: ArrayLike,
+    B: ArrayLike | None = None,
+    p: int | None = None,
+    *,
+    size: Size = None,
+    rng: np.random.Generator,
+) -> Matrix:
     r"""Draws from the matrix Bingham law, density proportional to :math:`\mathrm{etr}(B X'AX)`; ``B=None`` is identity.
 
     Exact by the angular-central-Gaussian rejection of Kent, Ganeiber & Mardia for p = 1 and for B a multiple
     of the identity, until a budget of proposals is spent (many concentrated columns). For other B, and for draws the
-    budget did not reach, it is the end of ``GIBBS_SWEEPS`` Gibbs sweeps with exact conditionals (approximate
-    in principle), as in :func:`matrix_bingham_langevin`.
+    budget did not reach, it is the end of ``ROTATION_SWEEPS`` Gibbs sweeps from the mode: each rotates all pairs of
+    rows and columns by exact conditional angles, n^2 p operations (approximate in principle).
 
     Parameters
     ----------
@@ -263,8 +245,8 @@ def matrix_bingham(A: ArrayLike, B: ArrayLike | None, p: int, *, size: Size = No
         Symmetric.
     B : (p, p), (p,) or None
         Symmetric, or the diagonal of a diagonal matrix; None is the identity.
-    p : int
-        Number of columns.
+    p : int, optional
+        Number of columns; it follows from ``B`` if that is given.
     size : int or tuple of int, optional
         Leading shape of independent draws; None is a single matrix.
     rng : numpy.random.Generator
@@ -281,47 +263,18 @@ def matrix_bingham(A: ArrayLike, B: ArrayLike | None, p: int, *, size: Size = No
     --------
     >>> import numpy as np
     >>> from pymc_stiefel import draws
-    >>> X = draws.matrix_bingham(np.diag([100.0, 0.0, 0.0]), None, 1, size=10, rng=np.random.default_rng(1))
+    >>> X = draws.matrix_bingham(np.diag([100.0, 0.0, 0.0]), p=1, size=10, rng=np.random.default_rng(1))
     >>> bool(abs(X[:, 0, 0]).min() > 0.9)
     True
     """
-    A = _symmetric("A", A)
-    n = len(A)
-    _check_dimensions(n, p)
-    B = np.eye(p) if B is None else _coupling(B, p)
-    shape = _shape(size)
-    b = np.linalg.eigvalsh(B)
-    if np.ptp(b) > 1e-14 * np.abs(b).max():
-        return matrix_bingham_langevin(A, B, np.zeros((n, p)), size=size, rng=rng)
-    values, vectors = np.linalg.eigh(b[0] * A)
-    spread = values[-1] - values
-    count = math.prod(shape)
-    X = vectors @ _bingham_frames(spread, p, count, rng)
-    if len(X) < count:  # accepted draws are exact whatever their number, so the rest may come from elsewhere
-        X = np.concatenate([X, matrix_bingham_langevin(A, B, np.zeros((n, p)), size=count - len(X), rng=rng)])
-    return X.reshape(*shape, n, p)
-
-
-def _bingham_frames(spread: Matrix, p: int, count: int, rng: np.random.Generator) -> Matrix:
-    """Up to ``count`` frames with density etr(-X' diag(spread) X), by rejection from an angular central Gaussian."""
-    n = len(spread)
-    b = bingham_width(spread)
-    omega = 1 + 2 * spread / b
-    offset = p * (0.5 * (n - b) + 0.5 * n * math.log(b / n))
-    found: list[Matrix] = []
-    missing, batch = count, max(16, count)
-    proposals = np.inf if p == 1 else PROPOSALS * (10 + count)
-    while missing > 0 and proposals > 0:
-        proposals -= batch
-        Z = rng.standard_normal((batch, n, p)) / np.sqrt(omega)[:, None]
-        U, _, Vt = np.linalg.svd(Z, full_matrices=False)
-        X = U @ Vt
-        energy = np.einsum("kij,i,kij->k", X, spread, X)
-        log_det = np.linalg.slogdet(np.einsum("kij,i,kil->kjl", X, omega, X))[1]
-        keep = np.log1p(-rng.random(batch)) <= offset - energy + 0.5 * n * log_det
-        found.append(X[keep][:missing])
-        missing -= len(found[-1])
-    return np.concatenate(found) if found else np.empty((0, n, p))
+    A = check.symmetric("A", A)
+    if B is None and p is None:
+        raise ValueError("matrix_bingham needs B (p x p) or the number of columns p, got B=None and p=None")
+    B = _coupling(B, p)
+    check.dimensions(len(A), len(B))
+    shape, rng = check.sizes(size), check.generator(rng)
+    X = _batches.matrix_bingham(A[None], B[None], math.prod(shape), rng)
+    return X.reshape(*shape, len(A), len(B))
 
 
 def matrix_bingham_langevin(
@@ -361,73 +314,35 @@ def matrix_bingham_langevin(
     >>> draws.matrix_bingham_langevin(np.diag([3.0, 2.0, 1.0]), [2.0, 1.0], np.eye(3, 2), size=2, rng=rng).shape
     (2, 3, 2)
     """
-    A = _symmetric("A", A)
-    F = _finite("F", F)
-    if F.ndim != 2 or len(F) != len(A):
+    A = check.symmetric("A", A)
+    F = _parameter(F)
+    if len(F) != len(A):
         raise ValueError(f"F must be a matrix with the {len(A)} rows of A, got shape {F.shape}")
-    n, p = F.shape
-    _check_dimensions(n, p)
-    B = np.eye(p) if B is None else _coupling(B, p)
-    shape = _shape(size)
-    count = math.prod(shape)
-    if p == 1:
-        x = np.empty((count, n))
-        for k in range(count):
-            fisher_bingham_vector(F[:, 0].copy(), B[0, 0] * A, x[k], rng)
-        return x.reshape(*shape, n, 1)
-    b, turn = np.linalg.eigh(B)
-    F = np.ascontiguousarray(F @ turn)
-    X = matrix_langevin(F, size=count, rng=rng) if F.any() else np.tile(_bingham_mode(A, b), (count, 1, 1))
-    for k in range(count):
-        bingham_langevin_sweeps(X[k], A, b, F, GIBBS_SWEEPS, rng)
-    return (X @ turn.T).reshape(*shape, n, p)
-
-
-def _bingham_mode(A: Matrix, b: Matrix) -> Matrix:
-    """The maximum of sum b_j x_j'Ax_j for ascending b: last eigenvectors of A for positive b, first for negative."""
-    vectors = np.linalg.eigh(A)[1]
-    negative = int(np.sum(b < 0))
-    rising = vectors[:, len(A) - (len(b) - negative) :]
-    return np.hstack([vectors[:, :negative], rising])
+    B = _coupling(B, F.shape[1], "the columns of F")
+    shape, rng = check.sizes(size), check.generator(rng)
+    X = _batches.matrix_bingham_langevin(A[None], B[None], F[None], math.prod(shape), rng)
+    return X.reshape(*shape, *F.shape)
 
 
 # ---------------------------------------------------------------- arguments
 
 
-def _shape(size: Size) -> tuple[int, ...]:
-    if size is None:
-        return ()
-    return (int(size),) if np.ndim(size) == 0 else tuple(int(k) for k in size)  # type: ignore[arg-type, union-attr]
+def _parameter(F: ArrayLike) -> Matrix:
+    """F as a matrix with n >= p >= 1."""
+    F = check.reals("F", F)
+    if F.ndim != 2 or not F.shape[0] >= F.shape[1] >= 1:
+        raise ValueError(f"F must be a matrix with at least as many rows as columns, got shape {F.shape}")
+    return F
 
 
-def _check_dimensions(n: int, p: int) -> None:
-    if not n >= p >= 1:
-        raise ValueError(f"need n >= p >= 1, got n={n}, p={p}")
-
-
-def _finite(name: str, value: ArrayLike) -> Matrix:
-    array = np.asarray(value)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must be real, got dtype {array.dtype}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} has NaN or infinite entries")
-    return np.array(array, dtype=np.float64)
-
-
-def _symmetric(name: str, value: ArrayLike) -> Matrix:
-    array = _finite(name, value)
-    if array.ndim != 2 or array.shape[0] != array.shape[1]:
-        raise ValueError(f"{name} must be a square matrix, got shape {array.shape}")
-    error = float(np.abs(array - array.T).max())
-    if error > 1e-8 * max(1.0, float(np.abs(array).max())):
-        raise ValueError(f"{name} must be symmetric; max |{name} - {name}'| = {error:.3g}. Use ({name} + {name}') / 2.")
-    return (array + array.T) / 2
-
-
-def _coupling(B: ArrayLike, p: int) -> Matrix:
-    """B as a matrix; its eigenvalues given as a vector are understood as a diagonal."""
-    B = np.asarray(B)
-    B = _symmetric("B", np.diag(B) if B.ndim == 1 else B)
-    if len(B) != p:
-        raise ValueError(f"B must be {p} x {p} to match p, got shape {B.shape}")
+def _coupling(B: ArrayLike | None, p: int | None, like: str = "p") -> Matrix:
+    """B as a matrix; a vector is its diagonal and None the identity."""
+    p = None if p is None else check.whole("p", p)
+    if B is None:
+        assert p is not None
+        return np.eye(p)
+    numbers = check.reals("B", B)
+    B = check.symmetric("B", np.diag(numbers) if numbers.ndim == 1 else numbers)
+    if p is not None and len(B) != p:
+        raise ValueError(f"B must be {p} x {p} to match {like}, got shape {B.shape}")
     return B

@@ -4,9 +4,14 @@ All constants are expectations over normalised Haar measure on St(n, p), so that
 docs/normalizers.md says which method serves where, and how large its error was measured to be.
 """
 
-from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
-from pymc_stiefel.normalizers._bingham import log_bingham_vector
-from pymc_stiefel.normalizers._functions import BINGHAM_COLUMNS, log_bingham, log_hyp0f1, log_hyp0f1_batch
+from pymc_stiefel.normalizers._functions import BINGHAM_COLUMNS
+from pymc_stiefel.normalizers._public import (
+    log_bingham,
+    log_bingham_vector,
+    log_hyp0f1,
+    log_hyp0f1_batch,
+    log_hyp0f1_vector,
+)
 
 __all__ = [
     "BINGHAM_COLUMNS",

@@ -143,31 +143,7 @@ def _log_integral_frame(a, p):
 
 @compiled
 def log_bingham_vector(a):
-    r"""``log E exp(sum a_i x_i^2)`` for x uniform on the unit sphere of R^n, and its derivative in a.
-
-    Parameters
-    ----------
-    a : float64[n]
-        Eigenvalues of the Bingham matrix, in any order, equal or spread.
-
-    Returns
-    -------
-    value : float
-    grad : float64[n]
-        ``E[x_i^2]`` under the Bingham law with parameter a: positive, with sum one.
-
-    Notes
-    -----
-    Trapezoidal rule with one to three hundred nodes; about 10 n microseconds.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_stiefel.normalizers._functions import log_bingham_vector
-    >>> value, grad = log_bingham_vector(np.array([2.0, 2.0, 2.0]))
-    >>> round(float(value), 9), grad.round(9)
-    (2.0, array([0.33333333, 0.33333333, 0.33333333]))
-    """
+    """Value and derivative in a of log E exp(sum a_i x_i^2); see ``normalizers.log_bingham_vector``."""
     n = len(a)
     if n == 1:
         return a[0], np.ones(1)

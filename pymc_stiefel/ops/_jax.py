@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
 from pymc_stiefel.ops import _jax_normalizers as native
-from pymc_stiefel.ops._normalizers import (
-    LogBingham,
-    LogBinghamGradient,
-    LogHyp0F1,
-    LogHyp0F1Gradient,
-    LogHyp0F1Matrix,
-    LogHyp0F1MatrixGradient,
-)
-from pymc_stiefel.ops._polar import CheckedProjection, Polar, PolarPullback
+from pymc_stiefel.ops._curvature import polar_curvature
+from pymc_stiefel.ops._normalizers import Curvature, LogBingham, LogHyp0F1, LogHyp0F1Matrix
+from pymc_stiefel.ops._polar import CheckedProjection, Polar, PolarCurvature, PolarPullback
 
 
 def _signed_svd(Z, special):
@@ -59,31 +54,39 @@ def _funcify_polar_pullback(op, **kwargs):
     return lambda Z, G: _polar_pullback(Z, G, op.special)
 
 
+@jax_funcify.register(PolarCurvature)
+def _funcify_polar_curvature(op, **kwargs):
+    def host(Z, G, C):
+        arrays = [np.ascontiguousarray(x, dtype=np.float64) for x in (Z, G, C)]
+        return polar_curvature(*arrays, int(op.special)).astype(Z.dtype)
+
+    def curvature(Z, G, C):
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(Z.shape, Z.dtype), Z, G, C, vmap_method="sequential")
+
+    return curvature
+
+
+@jax_funcify.register(Curvature)
+def _funcify_curvature(op, **kwargs):
+    """Second derivatives are called back on the host."""
+
+    def curvature(*inputs):
+        shape = jax.ShapeDtypeStruct(inputs[-1].shape, inputs[-1].dtype)
+        return jax.pure_callback(lambda *x: op.numpy(*map(np.asarray, x)), shape, *inputs, vmap_method="sequential")
+
+    return curvature
+
+
 @jax_funcify.register(LogHyp0F1)
 def _funcify_log_hyp0f1(op, **kwargs):
-    return native.log_hyp0f1
-
-
-@jax_funcify.register(LogHyp0F1Gradient)
-def _funcify_log_hyp0f1_gradient(op, **kwargs):
-    return lambda n, s: native.hyp0f1_value_and_grad(n, s)[1]
+    return lambda n, s: (native.log_hyp0f1(n, s), native.hyp0f1_value_and_grad(n, s)[1])
 
 
 @jax_funcify.register(LogHyp0F1Matrix)
 def _funcify_log_hyp0f1_matrix(op, **kwargs):
-    return native.log_hyp0f1_matrix
-
-
-@jax_funcify.register(LogHyp0F1MatrixGradient)
-def _funcify_log_hyp0f1_matrix_gradient(op, **kwargs):
-    return lambda F: native.hyp0f1_matrix_value_and_grad(F)[1]
+    return lambda F: (native.log_hyp0f1_matrix(F), native.hyp0f1_matrix_value_and_grad(F)[1])
 
 
 @jax_funcify.register(LogBingham)
 def _funcify_log_bingham(op, **kwargs):
-    return lambda A: native.log_bingham_matrix(A, op.p)
-
-
-@jax_funcify.register(LogBinghamGradient)
-def _funcify_log_bingham_gradient(op, **kwargs):
-    return lambda A: native.bingham_matrix_value_and_grad(A, op.p)[1]
+    return lambda A: (native.log_bingham_matrix(A, op.p), native.bingham_matrix_value_and_grad(A, op.p)[1])

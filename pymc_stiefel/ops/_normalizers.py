@@ -1,6 +1,7 @@
 """PyTensor operations for the normalising constants, see :mod:`pymc_stiefel.normalizers` for the numbers.
 
-They have first derivatives, by Ops of their own, and no second ones.
+Each is one Op with two outputs, the value and its gradient. The derivative of the gradient is an Op of its own, the
+product of the Hessian with a direction; it has no further derivative.
 """
 
 from __future__ import annotations
@@ -10,179 +11,154 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
 
-from pymc_stiefel.normalizers._functions import log_bingham, log_hyp0f1
+from pymc_stiefel.normalizers._bingham import log_bingham_frame
+from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
+from pymc_stiefel.normalizers._functions import log_hyp0f1
 from pymc_stiefel.ops._polar import Differentiable, as_float
 
 __all__ = ["log_bingham_matrix", "log_hyp0f1_matrix", "log_hyp0f1_singular"]
 
-# ---------------------------------------------------------------- Langevin
+
+class Normalizer(Differentiable):
+    """Value and gradient of a log normaliser, in its last input; NaN outside the domain (samplers do look there)."""
+
+    __props__: tuple[str, ...] = ()
+
+    def make_node(self, *inputs):
+        parameter = as_float(inputs[-1])
+        given = [pt.as_tensor_variable(x) for x in inputs[:-1]]
+        return Apply(self, [*given, parameter], [pt.scalar(dtype=parameter.dtype), parameter.type()])
+
+    def infer_shape(self, *args):
+        return [(), args[-1][-1]]
+
+    def evaluate(self, *inputs: Any) -> tuple[float, NDArray]:
+        """Value and gradient at finite numbers."""
+        raise NotImplementedError
+
+    def bend(self, *inputs: Any) -> NDArray:
+        """The derivative of the gradient in the direction of the last input, at finite numbers."""
+        raise NotImplementedError
+
+    def numpy(self, *inputs: Any) -> tuple[Any, Any]:
+        """``evaluate`` in the precision of the parameter, NaN where that is not finite."""
+        parameter = np.asarray(inputs[-1], dtype=np.float64)
+        if np.isfinite(parameter).all():
+            value, gradient = self.evaluate(*inputs[:-1], parameter)
+        else:
+            value, gradient = np.nan, np.full(parameter.shape, np.nan)
+        dtype = inputs[-1].dtype
+        return np.asarray(value, dtype=dtype), np.asarray(gradient, dtype=dtype)
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0], outputs[1][0] = self.numpy(*inputs)
+
+    def pullback(self, inputs, outputs, cotangents):
+        *given, parameter = inputs
+        total: Any = parameter.zeros_like()
+        if not isinstance(cotangents[0].type, DisconnectedType):
+            total = cotangents[0] * self(*inputs)[1]
+        if not isinstance(cotangents[1].type, DisconnectedType):
+            total = total + Curvature(self)(*inputs, cotangents[1])
+        return [*(x.zeros_like(dtype=parameter.dtype) for x in given), total]
 
 
-class LogHyp0F1(Differentiable):
+class Curvature(Differentiable):
+    """The Hessian of a normaliser, times a direction of the shape of its parameter."""
+
+    __props__ = ("law",)
+
+    def __init__(self, law: Normalizer):
+        self.law = law
+        inputs = law.gufunc_signature.split("->")[0]
+        parameter = inputs[inputs.rindex("(") :]
+        self.gufunc_signature = f"{inputs},{parameter}->{parameter}"
+
+    def make_node(self, *inputs):
+        *given, parameter, direction = inputs
+        parameter, direction = as_float(parameter), as_float(direction)
+        return Apply(self, [*map(pt.as_tensor_variable, given), parameter, direction], [parameter.type()])
+
+    def infer_shape(self, *args):
+        return [args[-1][-2]]
+
+    def numpy(self, *inputs: Any) -> Any:
+        """``Normalizer.bend``, NaN where something is not finite."""
+        *given, parameter, direction = inputs
+        if not np.any(direction):  # nobody asked for second derivatives
+            return np.zeros_like(parameter)
+        arrays = [np.ascontiguousarray(x, dtype=np.float64) for x in (parameter, direction)]
+        finite = all(np.isfinite(x).all() for x in arrays)
+        result = self.law.bend(*given, *arrays) if finite else np.full(parameter.shape, np.nan)
+        return np.asarray(result, dtype=parameter.dtype)
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = self.numpy(*inputs)
+
+
+class LogHyp0F1(Normalizer):
     r""":math:`\log {}_0F_1(n/2; \mathrm{diag}(s)^2/4)` of an integer ``n`` and the singular values ``s >= 0``."""
 
-    __props__ = ()
-    gufunc_signature = "(),(p)->()"
+    gufunc_signature = "(),(p)->(),(p)"
 
-    def make_node(self, n, s):
-        n, s = pt.as_tensor_variable(n), as_float(s)
-        return Apply(self, [n, s], [pt.scalar(dtype=s.dtype)])
+    def evaluate(self, n, s):
+        if (s < 0).any():
+            return np.nan, np.full(s.shape, np.nan)
+        return log_hyp0f1(int(n), np.ascontiguousarray(s))
 
-    def infer_shape(self, *args):
-        return [()]
-
-    def perform(self, node, inputs, outputs):
-        value, _ = log_hyp0f1_numpy(*inputs)
-        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
-
-    def pullback(self, inputs, outputs, cotangents):
-        n, s = inputs
-        return [n.zeros_like(dtype=s.dtype), cotangents[0] * LogHyp0F1Gradient()(n, s)]
+    def bend(self, n, s, direction):
+        return singular_curvature(int(n), s, direction)
 
 
-class LogHyp0F1Gradient(Differentiable):
-    """Gradient of ``LogHyp0F1`` in the singular values."""
+class LogHyp0F1Matrix(Normalizer):
+    """``LogHyp0F1`` of the singular values of ``F`` (n x p); the gradient is E[X] under the law."""
 
-    __props__ = ()
-    gufunc_signature = "(),(p)->(p)"
+    gufunc_signature = "(n,p)->(),(n,p)"
 
-    def make_node(self, n, s):
-        n, s = pt.as_tensor_variable(n), as_float(s)
-        return Apply(self, [n, s], [s.type()])
+    def evaluate(self, F):
+        U, s, Vt = np.linalg.svd(F, full_matrices=False)
+        value, gradient = log_hyp0f1(len(F), s)
+        return value, (U * gradient) @ Vt
 
-    def infer_shape(self, *args):
-        return [args[-1][1]]
-
-    def perform(self, node, inputs, outputs):
-        _, gradient = log_hyp0f1_numpy(*inputs)
-        outputs[0][0] = np.asarray(gradient, dtype=node.outputs[0].dtype)
+    def bend(self, F, direction):
+        return langevin_curvature(F, direction)
 
 
-class LogHyp0F1Matrix(Differentiable):
-    """``LogHyp0F1`` of the singular values of a matrix ``F`` of shape (n, p)."""
+class LogBingham(Normalizer):
+    r""":math:`\log {}_1F_1(p/2; n/2; A) = \log E_\mathrm{Haar}\,\mathrm{etr}(X'AX)` of the symmetric part of ``A``.
 
-    __props__ = ()
-    gufunc_signature = "(n,p)->()"
+    The gradient is E[XX'] under the law.
+    """
 
-    def make_node(self, F):
-        F = as_float(F)
-        return Apply(self, [F], [pt.scalar(dtype=F.dtype)])
+    __props__ = ("p",)
+    gufunc_signature = "(n,n)->(),(n,n)"
 
-    def infer_shape(self, *args):
-        return [()]
+    def __init__(self, p: int):
+        self.p = p
 
-    def perform(self, node, inputs, outputs):
-        (F,) = inputs
-        finite = np.isfinite(F).all()
-        value = log_hyp0f1_numpy(len(F), np.linalg.svd(F, compute_uv=False))[0] if finite else np.nan
-        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
+    def evaluate(self, A):
+        a, V = np.linalg.eigh((A + A.T) / 2)
+        value, gradient = log_bingham_frame(self.p, a)
+        return value, (V * gradient) @ V.T
 
-    def pullback(self, inputs, outputs, cotangents):
-        return [cotangents[0] * LogHyp0F1MatrixGradient()(inputs[0])]
-
-
-class LogHyp0F1MatrixGradient(Differentiable):
-    """``U diag(g) V'`` with ``F = U diag(s) V'`` and ``g`` the gradient in ``s``; this is E[X] under the law."""
-
-    __props__ = ()
-    gufunc_signature = "(n,p)->(n,p)"
-
-    def make_node(self, F):
-        F = as_float(F)
-        return Apply(self, [F], [F.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
-
-    def perform(self, node, inputs, outputs):
-        (F,) = inputs
-        if np.isfinite(F).all():
-            U, s, Vt = np.linalg.svd(F, full_matrices=False)
-            gradient = (U * log_hyp0f1_numpy(len(F), s)[1]) @ Vt
-        else:
-            gradient = np.full_like(F, np.nan)
-        outputs[0][0] = gradient.astype(node.outputs[0].dtype)
-
-
-def log_hyp0f1_numpy(n: Any, s: NDArray) -> tuple[float, NDArray]:
-    """``normalizers.log_hyp0f1``, with NaN instead of an error outside its domain (samplers do look there)."""
-    s = np.ascontiguousarray(s, dtype=np.float64)
-    if not (np.isfinite(s).all() and (s >= 0).all()):
-        return np.nan, np.full(s.shape, np.nan)
-    return log_hyp0f1(int(n), s)
+    def bend(self, A, direction):
+        return bingham_curvature(A, direction, self.p)
 
 
 def log_hyp0f1_singular(n: Any, s: Any) -> Any:
     """Symbolic log normaliser of the matrix Langevin law from singular values ``(..., p)``."""
-    return Blockwise(LogHyp0F1())(n, s)
+    return Blockwise(LogHyp0F1())(n, s)[0]
 
 
 def log_hyp0f1_matrix(F: Any) -> Any:
     """Symbolic log normaliser of the matrix Langevin law from ``F`` of shape ``(..., n, p)``."""
-    return Blockwise(LogHyp0F1Matrix())(F)
-
-
-# ---------------------------------------------------------------- Bingham
-
-
-class LogBingham(Differentiable):
-    r""":math:`\log {}_1F_1(p/2; n/2; A) = \log E_\mathrm{Haar}\,\mathrm{etr}(X'AX)` of a symmetric ``A`` (n x n)."""
-
-    __props__ = ("p",)
-    gufunc_signature = "(n,n)->()"
-
-    def __init__(self, p: int):
-        self.p = p
-
-    def make_node(self, A):
-        A = as_float(A)
-        return Apply(self, [A], [pt.scalar(dtype=A.dtype)])
-
-    def infer_shape(self, *args):
-        return [()]
-
-    def perform(self, node, inputs, outputs):
-        value, _ = log_bingham_numpy(inputs[0], self.p)
-        outputs[0][0] = np.asarray(value, dtype=node.outputs[0].dtype)
-
-    def pullback(self, inputs, outputs, cotangents):
-        return [cotangents[0] * LogBinghamGradient(self.p)(inputs[0])]
-
-
-class LogBinghamGradient(Differentiable):
-    """``V diag(g) V'`` with ``A = V diag(a) V'`` and ``g`` the gradient in ``a``; this is E[XX'] under the law."""
-
-    __props__ = ("p",)
-    gufunc_signature = "(n,n)->(n,n)"
-
-    def __init__(self, p: int):
-        self.p = p
-
-    def make_node(self, A):
-        A = as_float(A)
-        return Apply(self, [A], [A.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
-
-    def perform(self, node, inputs, outputs):
-        _, gradient = log_bingham_numpy(inputs[0], self.p)
-        outputs[0][0] = np.asarray(gradient, dtype=node.outputs[0].dtype)
-
-
-def log_bingham_numpy(A: NDArray, p: int) -> tuple[float, NDArray]:
-    """``normalizers.log_bingham`` of the symmetric part of ``A``, with the gradient as a matrix; NaN if not finite."""
-    A = np.asarray(A, dtype=np.float64)
-    if not np.isfinite(A).all():
-        return np.nan, np.full(A.shape, np.nan)
-    a, V = np.linalg.eigh((A + A.T) / 2)
-    value, gradient = log_bingham(len(A), a, np.ones(p))
-    return value, (V * gradient) @ V.T
+    return Blockwise(LogHyp0F1Matrix())(F)[0]
 
 
 def log_bingham_matrix(A: Any, p: int) -> Any:
     """Symbolic log normaliser of ``etr(X'AX)`` from ``A`` of shape ``(..., n, n)``."""
-    return Blockwise(LogBingham(p))(A)
+    return Blockwise(LogBingham(p))(A)[0]

@@ -14,25 +14,31 @@ import numba
 import numpy as np
 from numba import types
 from pytensor.link.numba.dispatch import basic as numba_basic
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.link.numba.dispatch.basic import (
+    register_funcify_and_cache_key,
+    register_funcify_default_op_cache_key,
+)
+from pytensor.link.numba.dispatch.random import numba_funcify_RandomVariable as _pytensor_random_variable
+from pytensor.tensor.random.op import RandomVariableWithCoreShape
 
 from pymc_stiefel.engine.compiling import Routine, compiled, source_key
 from pymc_stiefel.engine.vectors import dot
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
+from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
 from pymc_stiefel.normalizers._functions import log_hyp0f1
+from pymc_stiefel.ops._curvature import polar_curvature, signed_svd
 from pymc_stiefel.ops._normalizers import (
+    Curvature,
     LogBingham,
-    LogBinghamGradient,
     LogHyp0F1,
-    LogHyp0F1Gradient,
     LogHyp0F1Matrix,
-    LogHyp0F1MatrixGradient,
+    Normalizer,
 )
 from pymc_stiefel.ops._polar import (
     ALREADY_ORTHONORMAL,
     CheckedProjection,
     Polar,
+    PolarCurvature,
     PolarPullback,
     StiefelRV,
     manifold_tolerance,
@@ -51,15 +57,6 @@ def _kernel(function: Callable) -> Routine:
 
 
 # ---------------------------------------------------------------- kernels
-
-
-@compiled
-def _signed_svd(Z, special):
-    U, s, Vt = np.linalg.svd(Z, False)
-    if special and np.linalg.det(U) * np.linalg.det(Vt) < 0:
-        U[:, -1] = -U[:, -1]
-        s[-1] = -s[-1]
-    return U, s, Vt
 
 
 @compiled
@@ -85,7 +82,7 @@ def _polar(n, p, special, first, second, out):
     elif not np.all(np.isfinite(Z)):  # numba's svd would raise
         X[:] = np.nan
     else:
-        U, _, Vt = _signed_svd(Z, special)
+        U, _, Vt = signed_svd(Z, special)
         X[:] = U @ Vt
     return 0.0
 
@@ -97,7 +94,7 @@ def _polar_pullback(n, p, special, first, second, out):
     if not np.all(np.isfinite(Z)):
         result[:] = np.nan
         return 0.0
-    U, s, Vt = _signed_svd(Z, special)
+    U, s, Vt = signed_svd(Z, special)
     GV = G @ np.ascontiguousarray(Vt.T)
     UtG = np.ascontiguousarray(U.T) @ GV
     along = np.zeros((p, p))
@@ -123,7 +120,7 @@ def _log_hyp0f1_or_nan(n, s):
 
 @_kernel
 def _log_hyp0f1(n, p, special, first, second, out):
-    """``_normalizer_ops.log_hyp0f1_numpy``."""
+    """``LogHyp0F1.numpy``."""
     value, gradient = _log_hyp0f1_or_nan(n, numba.carray(first, (p,)).copy())
     numba.carray(out, (p,))[:] = gradient
     return value
@@ -143,7 +140,7 @@ def _log_hyp0f1_matrix(n, p, special, first, second, out):
 
 @_kernel
 def _log_bingham(n, p, special, first, second, out):
-    """``_normalizer_ops.log_bingham_numpy``."""
+    """``LogBingham.numpy``."""
     A, result = numba.carray(first, (n, n)), numba.carray(out, (n, n))
     result[:] = np.nan
     if not np.all(np.isfinite(A)):
@@ -152,6 +149,48 @@ def _log_bingham(n, p, special, first, second, out):
     value, gradient = log_bingham_frame(p, a)
     result[:] = np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T)
     return value
+
+
+@_kernel
+def _polar_curvature(n, p, special, first, second, out):
+    """``ops._polar.polar_curvature``; ``second`` holds G and the direction, one after the other."""
+    Z, both, result = numba.carray(first, (n, p)), numba.carray(second, (2, n, p)), numba.carray(out, (n, p))
+    if np.all(np.isfinite(Z)) and np.all(np.isfinite(both)):
+        result[:] = polar_curvature(Z, both[0], both[1], special)
+    else:
+        result[:] = np.nan
+    return 0.0
+
+
+@_kernel
+def _log_hyp0f1_curvature(n, p, special, first, second, out):
+    s, C = numba.carray(first, (p,)), numba.carray(second, (p,))
+    ok = np.all(np.isfinite(s)) and np.all(np.isfinite(C))
+    numba.carray(out, (p,))[:] = singular_curvature(n, s.copy(), C.copy()) if ok else np.nan * s
+    return 0.0
+
+
+@_kernel
+def _log_hyp0f1_matrix_curvature(n, p, special, first, second, out):
+    F, C = numba.carray(first, (n, p)), numba.carray(second, (n, p))
+    ok = np.all(np.isfinite(F)) and np.all(np.isfinite(C))
+    numba.carray(out, (n, p))[:] = langevin_curvature(F, C) if ok else np.nan * F
+    return 0.0
+
+
+@_kernel
+def _log_bingham_curvature(n, p, special, first, second, out):
+    A, C = numba.carray(first, (n, n)), numba.carray(second, (n, n))
+    ok = np.all(np.isfinite(A)) and np.all(np.isfinite(C))
+    numba.carray(out, (n, n))[:] = bingham_curvature(A, C, p) if ok else np.nan * A
+    return 0.0
+
+
+_KERNELS: dict[type[Normalizer], tuple[Routine, Routine]] = {
+    LogHyp0F1: (_log_hyp0f1, _log_hyp0f1_curvature),
+    LogHyp0F1Matrix: (_log_hyp0f1_matrix, _log_hyp0f1_matrix_curvature),
+    LogBingham: (_log_bingham, _log_bingham_curvature),
+}
 
 
 # ---------------------------------------------------------------- wrappers
@@ -208,93 +247,84 @@ def _funcify_checked_projection(op, node=None, **kwargs):
     return checked_projection, _CACHE_VERSION
 
 
-@register_funcify_default_op_cache_key(LogHyp0F1)
-def _funcify_log_hyp0f1(op, node=None, **kwargs):
-    kernel, scalar = _log_hyp0f1.load(), np.dtype(node.outputs[0].dtype).type
+@register_funcify_default_op_cache_key(Normalizer)
+def _funcify_normalizer(op, node=None, **kwargs):
+    kernel, columns = _KERNELS[type(op)][0].load(), getattr(op, "p", 0)
+    dtype = np.dtype(node.outputs[0].dtype)
+    scalar = dtype.type
 
     @numba_basic.numba_njit
-    def log_hyp0f1_value(n, s):
+    def singular(n, s):
         s64 = _double(s)
         gradient = np.empty(len(s))
-        return np.asarray(scalar(kernel(n.item(), len(s), 0, s64.ctypes, s64.ctypes, gradient.ctypes)))
-
-    return log_hyp0f1_value, _CACHE_VERSION
-
-
-@register_funcify_default_op_cache_key(LogHyp0F1Gradient)
-def _funcify_log_hyp0f1_gradient(op, node=None, **kwargs):
-    kernel, dtype = _log_hyp0f1.load(), np.dtype(node.outputs[0].dtype)
+        value = kernel(n.item(), len(s), 0, s64.ctypes, s64.ctypes, gradient.ctypes)
+        return np.asarray(scalar(value)), gradient.astype(dtype)
 
     @numba_basic.numba_njit
-    def log_hyp0f1_gradient(n, s):
-        s64 = _double(s)
-        gradient = np.empty(len(s))
-        kernel(n.item(), len(s), 0, s64.ctypes, s64.ctypes, gradient.ctypes)
-        return gradient.astype(dtype)
-
-    return log_hyp0f1_gradient, _CACHE_VERSION
-
-
-def _matrix_value(kernel, columns, dtype):
-    """Value of a kernel of one matrix, with ``p`` its number of columns or a given one."""
-    scalar = np.dtype(dtype).type
-
-    @numba_basic.numba_njit
-    def matrix_value(F):
+    def matrix(F):
         F64 = _double(F)
         gradient = np.empty(F.shape)
         p = F.shape[1] if columns == 0 else columns
-        return np.asarray(scalar(kernel(F.shape[0], p, 0, F64.ctypes, F64.ctypes, gradient.ctypes)))
+        value = kernel(F.shape[0], p, 0, F64.ctypes, F64.ctypes, gradient.ctypes)
+        return np.asarray(scalar(value)), gradient.astype(dtype)
 
-    return matrix_value
+    return (singular if isinstance(op, LogHyp0F1) else matrix), _CACHE_VERSION
 
 
-def _matrix_gradient(kernel, columns, dtype):
-    dtype = np.dtype(dtype)
+@register_funcify_default_op_cache_key(Curvature)
+def _funcify_curvature(op, node=None, **kwargs):
+    kernel, columns = _KERNELS[type(op.law)][1].load(), getattr(op.law, "p", 0)
+    dtype = np.dtype(node.outputs[0].dtype)
 
     @numba_basic.numba_njit
-    def matrix_gradient(F):
-        F64 = _double(F)
-        gradient = np.empty(F.shape)
+    def singular(n, s, C):
+        s64, C64, result = _double(s), _double(C), np.empty(len(s))
+        kernel(n.item(), len(s), 0, s64.ctypes, C64.ctypes, result.ctypes)
+        return result.astype(dtype)
+
+    @numba_basic.numba_njit
+    def matrix(F, C):
+        F64, C64, result = _double(F), _double(C), np.empty(F.shape)
         p = F.shape[1] if columns == 0 else columns
-        kernel(F.shape[0], p, 0, F64.ctypes, F64.ctypes, gradient.ctypes)
-        return gradient.astype(dtype)
+        kernel(F.shape[0], p, 0, F64.ctypes, C64.ctypes, result.ctypes)
+        return result.astype(dtype)
 
-    return matrix_gradient
-
-
-@register_funcify_default_op_cache_key(LogHyp0F1Matrix)
-def _funcify_log_hyp0f1_matrix(op, node=None, **kwargs):
-    return _matrix_value(_log_hyp0f1_matrix.load(), 0, node.outputs[0].dtype), _CACHE_VERSION
+    return (singular if isinstance(op.law, LogHyp0F1) else matrix), _CACHE_VERSION
 
 
-@register_funcify_default_op_cache_key(LogHyp0F1MatrixGradient)
-def _funcify_log_hyp0f1_matrix_gradient(op, node=None, **kwargs):
-    return _matrix_gradient(_log_hyp0f1_matrix.load(), 0, node.outputs[0].dtype), _CACHE_VERSION
-
-
-@register_funcify_default_op_cache_key(LogBingham)
-def _funcify_log_bingham(op, node=None, **kwargs):
-    return _matrix_value(_log_bingham.load(), op.p, node.outputs[0].dtype), _CACHE_VERSION
-
-
-@register_funcify_default_op_cache_key(LogBinghamGradient)
-def _funcify_log_bingham_gradient(op, node=None, **kwargs):
-    return _matrix_gradient(_log_bingham.load(), op.p, node.outputs[0].dtype), _CACHE_VERSION
-
-
-@numba_core_rv_funcify.register(StiefelRV)
-def _funcify_random_variable(op, node):
-    """Exact draws are NumPy code, called back from compiled code: a matrix at a time, once per draw."""
-    out_type = numba.float64[::1] if op.vector else numba.float64[:, ::1]
-
-    def draw(rng, params):
-        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=np.float64)
+@register_funcify_default_op_cache_key(PolarCurvature)
+def _funcify_polar_curvature(op, node=None, **kwargs):
+    kernel, special, dtype = _polar_curvature.load(), int(op.special), np.dtype(node.outputs[0].dtype)
 
     @numba_basic.numba_njit
-    def random(rng, *params):
+    def polar_curvature(Z, G, C):
+        n, p = Z.shape
+        both, Z64, result = np.empty((2, n, p)), _double(Z), np.empty(Z.shape)
+        both[0], both[1] = G, C
+        kernel(n, p, special, Z64.ctypes, both.ctypes, result.ctypes)
+        return result.astype(dtype)
+
+    return polar_curvature, _CACHE_VERSION
+
+
+@register_funcify_and_cache_key(RandomVariableWithCoreShape)
+def _funcify_random_variable(op, node=None, **kwargs):
+    """The draws of a whole batch are one call of ``rng_fn``; PyTensor's own way would call it for each matrix."""
+    [rv_node] = op.fgraph.apply_nodes
+    if not isinstance(rv_node.op, StiefelRV):
+        return _pytensor_random_variable(op, node=node, **kwargs)
+    perform = rv_node.op.perform
+    out_type = types.Tuple([numba_basic.get_numba_type(v.type) for v in rv_node.outputs])
+
+    def draw(inputs):
+        outputs: list[list] = [[None], [None]]
+        perform(rv_node, inputs, outputs)
+        return outputs[0][0], np.ascontiguousarray(outputs[1][0])
+
+    @numba_basic.numba_njit
+    def random(core_shape, *inputs):
         with numba.objmode(out=out_type):
-            out = draw(rng, params)
+            out = draw(inputs)
         return out
 
     return random, None

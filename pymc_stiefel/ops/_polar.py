@@ -26,6 +26,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import geometry
 from pymc_stiefel._compat import Differentiable
+from pymc_stiefel.ops._curvature import polar_curvature
 
 __all__ = [
     "MANIFOLD_TOLERANCE",
@@ -113,6 +114,33 @@ class PolarPullback(Differentiable):
             result = geometry.polar_pullback(Z, G)
         outputs[0][0] = result.astype(node.outputs[0].dtype)
 
+    def pullback(self, inputs, outputs, cotangents):
+        Z, G = inputs  # the map from G is symmetric, because the polar factor is the gradient of the nuclear norm
+        return [PolarCurvature(self.special)(Z, G, cotangents[0]), self(Z, cotangents[0])]
+
+
+class PolarCurvature(Differentiable):
+    """Derivative of ``PolarPullback`` in ``Z``, in the direction of its last input."""
+
+    __props__ = ("special",)
+    gufunc_signature = "(n,p),(n,p),(n,p)->(n,p)"
+
+    def __init__(self, special: bool = False):
+        self.special = special
+
+    def make_node(self, Z, G, C):
+        Z, G, C = as_float(Z), as_float(G), as_float(C)
+        return Apply(self, [Z, G, C], [Z.type()])
+
+    def infer_shape(self, *args):
+        return [args[-1][0]]
+
+    def perform(self, node, inputs, outputs):
+        Z, G, C = (np.ascontiguousarray(x, dtype=np.float64) for x in inputs)
+        finite = all(np.isfinite(x).all() for x in (Z, G, C))
+        result = polar_curvature(Z, G, C, int(self.special)) if finite else np.full_like(Z, np.nan)
+        outputs[0][0] = result.astype(node.outputs[0].dtype)
+
 
 def polar_numpy(Z: NDArray, special: bool) -> NDArray:
     """``geometry.polar`` or ``geometry.rotation`` of one matrix, short-circuited where there is nothing to do."""
@@ -160,6 +188,16 @@ class CheckedProjection(Differentiable):
         (X,) = inputs
         outputs[0][0] = project_numpy(X, special=self.special, what="initial value")
 
+    def do_constant_folding(self, fgraph, node):
+        return False  # PyTensor would print the traceback of its rewrite before the error itself
+
+
+class _CheckedBatch(Blockwise):
+    """``CheckedProjection`` of a batch, which is not folded either."""
+
+    def do_constant_folding(self, fgraph, node):
+        return False
+
 
 def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
     """Project matrices (last two dimensions) that are off by rounding only; refuse the rest with the measured error."""
@@ -181,7 +219,7 @@ def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
 
 def project_checked(X: Any, special: bool = False) -> Any:
     """Symbolic projection of nearly orthonormal matrices, which raises on anything else."""
-    return Blockwise(CheckedProjection(special))(X)
+    return _CheckedBatch(CheckedProjection(special))(X)
 
 
 def on_manifold(X: Any, *, vector: bool = False, special: bool = False) -> Any:

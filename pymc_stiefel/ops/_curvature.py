@@ -1,0 +1,57 @@
+"""The second derivative of the polar factor, in compiled code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_stiefel.engine.compiling import compiled
+
+
+@compiled
+def signed_svd(Z, special):
+    """Thin SVD; for ``special`` with U V' a rotation and the sign of the determinant in the last singular value."""
+    U, s, Vt = np.linalg.svd(Z, False)
+    if special and np.linalg.det(U) * np.linalg.det(Vt) < 0:
+        U[:, -1] = -U[:, -1]
+        s[-1] = -s[-1]
+    return U, s, Vt
+
+
+@compiled
+def _rotation_part(T, s):
+    """The skew K with K diag(s) + diag(s) K = T, for skew T."""
+    K = np.zeros(T.shape)
+    for i in range(len(s)):
+        for j in range(len(s)):
+            if i != j:
+                K[i, j] = T[i, j] / (s[i] + s[j])
+    return K
+
+
+@compiled
+def polar_curvature(Z, G, C, special):
+    r"""Derivative along ``C`` of the pullback of ``G`` through the polar factor of ``Z``.
+
+    The polar factor X is the gradient of the nuclear norm, so that its derivative L is symmetric and this one is
+    symmetric in G and C. With H = X'Z, L(G) = X K + (G - X X'G) H^-1 where K H + H K = X'G - G'X; the formulas below
+    differentiate these, in the basis in which H is diagonal.
+    """
+    n, p = Z.shape
+    U, s, Vt = signed_svd(Z, special)
+    X, V, Vt = np.ascontiguousarray(U), np.ascontiguousarray(Vt.T), np.ascontiguousarray(Vt)
+    Xt = np.ascontiguousarray(X.T)
+    G, C = np.ascontiguousarray(G) @ V, np.ascontiguousarray(C) @ V
+    XtG, XtC = Xt @ G, Xt @ C
+    K = _rotation_part(XtG - XtG.T, s)
+    dX = X @ _rotation_part(XtC - XtC.T, s)
+    if n > p:
+        dX += (C - X @ XtC) / s
+    dXt = np.ascontiguousarray(dX.T)
+    dH = (dXt @ X) * s + XtC
+    dXtG = dXt @ G
+    dK = _rotation_part(dXtG - dXtG.T - K @ dH - dH @ K, s)
+    result = dX @ K + X @ dK
+    if n > p:
+        across = (G - X @ XtG) / s
+        result -= (dX @ XtG + X @ dXtG + across @ dH) / s
+    return result @ Vt
