@@ -43,7 +43,7 @@ from pymc_stiefel.compile.rewrites import sums as _sums
 from pymc_stiefel.compile.rewrites import symmetric as _symmetric
 from pymc_stiefel.distributions._laws import StiefelBlock, stiefel_block, without_manifold_check
 from pymc_stiefel.distributions.transforms import ManifoldExpansion
-from pymc_stiefel.engine.blocks import FLIPPED, NEVER, NOT, Layout, make_layout
+from pymc_stiefel.engine.blocks import FLIPPED, NEVER, UNDECIDED, Layout, flip_kinds, make_layout
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at
 from pymc_stiefel.engine.stochastic import no_batches
 
@@ -357,16 +357,18 @@ def _make_slots(values, blocks, gaps, initial_point) -> list[_Slot]:
 
 
 def _make_layout(slots: list[_Slot], reflect: bool | None) -> Layout:
-    shapes, flips = [], []
+    shapes: list[tuple[int, int]] = []
+    flips: list = []
     for slot in slots:
         if slot.block is not None:
             block = slot.block
             count = int(np.prod(block.batch_shape, dtype=int))
             needed = block.n == block.p
-            shapes += [(block.n, block.p)] * count
             wanted = needed if reflect is None else reflect
-            kept = NEVER if block.special or reflect is False else NOT
-            flips += [FLIPPED if wanted and not block.special else kept] * count
+            kept = NEVER if block.special or reflect is False else UNDECIDED
+            policy = FLIPPED if wanted and not block.special else kept
+            flips += flip_kinds(len(shapes), tuple(block.batch_shape), policy)
+            shapes += [(block.n, block.p)] * count
     euclidean = sum(slot.size for slot in slots if slot.block is None)
     return make_layout(shapes, euclidean, flips)
 

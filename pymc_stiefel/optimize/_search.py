@@ -16,9 +16,9 @@ from pymc.util import get_value_vars_from_user_vars
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_stiefel.compile._density import ModelDensity
-from pymc_stiefel.engine.blocks import Metric
+from pymc_stiefel.engine import lbfgs as _lbfgs
+from pymc_stiefel.engine.blocks import FLIPPED, Metric
 from pymc_stiefel.engine.stochastic import EULER, STATISTICS, StochasticSampler
-from pymc_stiefel.optimize import _lbfgs
 from pymc_stiefel.steps._base import check_values
 from pymc_stiefel.steps._sghmc import checked_settings, variable_masses
 
@@ -158,7 +158,7 @@ def find_MAP(
 def _over_components(objective, density: ModelDensity, best: _lbfgs.Result, run) -> _lbfgs.Result:
     """No path joins the two components of O(n): try the other one, from the best flip of a column."""
     layout = density.layout
-    for m in np.flatnonzero(layout.flips > 0):
+    for m in [m for policy, first, count, *_ in layout.flips if policy == FLIPPED for m in range(first, first + count)]:
         flipped = []
         for k in range(layout.p[m]):
             q = best.q.copy()
