@@ -22,7 +22,7 @@ from pymc_stiefel.distributions import (
     VonMisesFisher,
     transforms,
 )
-from pymc_stiefel.optimize import Optimum, find_MAP, minimize_stochastic
+from pymc_stiefel.optimize import Optimum, find_MAP, initial_points, minimize_stochastic
 from pymc_stiefel.plots import (
     plot_alignment,
     plot_columns,
@@ -56,6 +56,7 @@ __all__ = [
     "eigen_spd",
     "find_MAP",
     "geometry",
+    "initial_points",
     "invariants",
     "low_rank",
     "low_rank_factors",

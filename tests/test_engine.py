@@ -13,9 +13,7 @@ from tests import kernels
 
 SHAPES = [(5, 1), (6, 3), (5, 5), (20, 3)]
 each_drift = pytest.mark.parametrize("kind", kernels.DRIFTS)
-each_step = pytest.mark.parametrize(
-    "stages", [LEAPFROG, TWO_STAGE], ids=["leapfrog", "two-stage"]
-)
+each_step = pytest.mark.parametrize("stages", [LEAPFROG, TWO_STAGE], ids=["leapfrog", "two-stage"])
 each_shape = pytest.mark.parametrize("n,p", SHAPES)
 
 

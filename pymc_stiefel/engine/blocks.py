@@ -94,6 +94,18 @@ def make_layout(shapes: list[tuple[int, int]], n_euclidean: int, flips: list | N
     )
 
 
+def groups(layout: Layout):
+    """Neighbouring matrices of equal shape: (their place in q, how many, n, p)."""
+    m = 0
+    while m < len(layout.n):
+        n, p, last = int(layout.n[m]), int(layout.p[m]), m
+        while last < len(layout.n) and (layout.n[last], layout.p[last]) == (n, p):
+            last += 1
+        start = int(layout.offset[m])
+        yield slice(start, start + (last - m) * n * p), last - m, n, p
+        m = last
+
+
 def _flip_table(count: int, flips: list | None) -> np.ndarray:
     policies: list = [UNDECIDED] * count if flips is None else flips
     rows = [

@@ -5,10 +5,10 @@ but this file knows of it. If ``Z`` is uniform then ``X`` is matrix angular cent
 ``X`` becomes :math:`f(X) |Z'R'RZ|^{-n/2}` of ``Z``. The inverse is ``Z = polar(R^{-1} X)``. With ``RZ = XH``,
 :math:`H = V \mathrm{diag}(s) V'` and ``G`` the gradient of ``log f``,
 
-.. math:: g_Y = 2 X V [(V' \mathrm{skew}(X'G) V)_{ij} / (s_i + s_j)] V' + (I - XX') G H^{-1} - n X H^{-1}, \quad g_Z = R' g_Y.
+.. math:: g_Y = 2 X V [(V' \mathrm{skew}(X'G) V)_{ij} / (s_i + s_j)] V' + (I - XX') G H^{-1} - n X H^{-1},
 
-``R = I + U' diag(e) U`` is symmetric, with orthonormal rows ``U`` (k x n). Matrices are stored by columns, as everywhere
-in the engine: arrays (..., p, n).
+and :math:`g_Z = R' g_Y`. ``R = I + U' diag(e) U`` is symmetric, with orthonormal rows ``U`` (k x n). Matrices are
+stored by columns, as everywhere in the engine: arrays (..., p, n).
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _row_density(q_, gradient_, extra_):
     total, kept = 0.0, 0
     for m in range(count):
         row = table[EXTRA + ENTRIES * m : EXTRA + ENTRIES * (m + 1)]
-        total += _to_x(row, pointers, q, x, room[kept:], room[head[7] :])
+        total += _to_x(row, pointers, x, room[kept:], room[head[7] :])
         kept += row[2] * (row[2] + 1)
     if not np.isfinite(total):
         return np.nan
@@ -178,10 +178,10 @@ def _blas_of(pointers, p):
 
 
 @inner
-def _to_x(row, pointers, q, x, kept, scratch):
+def _to_x(row, pointers, x, kept, scratch):
     """Write ``X``, keep ``V`` (by rows) and ``s``; returns the log of the Jacobian."""
-    start, n, p, k = row[0], row[1], row[2], row[3]
-    z, y = view(q, start, p, n), view(x, start, p, n)
+    start, n, p = row[0], row[1], row[2]
+    y = view(x, start, p, n)
     V, s = view(kept, 0, p, p), kept[p * p : p * p + p]
     old, root = view(scratch, 0, p, n), view(scratch, p * n, p, p)
     _times(row, pointers, y, scratch)

@@ -92,9 +92,7 @@ def finish(density, extra, source, scheme, pace, memory, learn, stats, k, states
     kinetic = stats.energy + state.value[0]
     stats.gradients += np.int64(stats.tree_size) * scheme.stages
     if learn and stats.index_in_trajectory != 0:
-        add_secant(
-            layout, work.blas, before.q, before.ga, before.gb, state.q, state.ga, state.gb, memory.moments, work.scratch
-        )
+        add_secant(layout, work.blas, before, state, memory.moments, work.scratch)
     reflect(density, extra, source, layout, work, memory.flips, state, stats)
     stats.orthogonality_error = reorthonormalise(layout, work.blas, state.q, work.scratch)
     stats.model_logp = state.value[0]
@@ -147,7 +145,5 @@ def learn_path(table, points, gradients, connected):
         copy_into(gradients[k], after.gb)
         split_in_place(layout, work.blas, after.q, after.ga, after.gb)
         if k > 0 and connected[k - 1]:
-            add_secant(
-                layout, work.blas, before.q, before.ga, before.gb, after.q, after.ga, after.gb, memory.moments, work.scratch
-            )
+            add_secant(layout, work.blas, before, after, memory.moments, work.scratch)
         copy_position(after, before)

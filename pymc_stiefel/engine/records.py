@@ -78,8 +78,9 @@ def _make(context, builder, kind, data, places):
         parts = [_make(context, builder, inside, data, places) for inside in kind.types]
         return context.make_tuple(builder, kind, parts)
     place = next(places)
+    count = 1 + getattr(kind, "ndim", 0)
     address, *lengths = (
-        builder.load(builder.gep(data, [ir.Constant(ir.IntType(64), place + k)])) for k in range(1 + getattr(kind, "ndim", 0))
+        builder.load(builder.gep(data, [ir.Constant(ir.IntType(64), place + k)])) for k in range(count)
     )
     if isinstance(kind, types.Integer):
         return address

@@ -41,7 +41,8 @@ def reflect(density, extra, source, layout, work, flips, state, stats):
     while pick >= 0:
         kind += 1
         pick -= flips.kinds[kind, 0] == FLIPPED
-    first, count, stride, length = flips.kinds[kind, 1], flips.kinds[kind, 2], flips.kinds[kind, 3], flips.kinds[kind, 4]
+    first, count = flips.kinds[kind, 1], flips.kinds[kind, 2]
+    stride, length = flips.kinds[kind, 3], flips.kinds[kind, 4]
     place = int(uniform(source) * count)
     n, column = layout.n[first], int(uniform(source) * layout.p[first])
     point = work.right

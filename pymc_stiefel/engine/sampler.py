@@ -170,9 +170,7 @@ class Sampler:
     def chain(self, chain: Chain) -> None:
         """Tell the compiled code where the arrays of the chain are: none of them is replaced later."""
         self._chain = chain
-        memory = Memory(
-            self.layout, chain.metric, chain.state, self.work, chain.moments, chain.averaging, chain.flips
-        )
+        memory = Memory(self.layout, chain.metric, chain.state, self.work, chain.moments, chain.averaging, chain.flips)
         self._table = address_table(memory)
         self.scheme = Scheme(np.array([drift_address(kind) for kind in chain.kinds], np.int64), self.settings.stages)
         self._link_rows()
@@ -237,8 +235,9 @@ class Sampler:
         chain.fresh = chain.fresh or not keep_gradient
         if not chain.started:
             chain.started = True
-            for adapter in chain.adapters if chain.tune else []:
-                adapter.initialize(self)
+            for adapter in chain.adapters:
+                if chain.tune or adapter.without_tuning:
+                    adapter.initialize(self)
         if chain.tune:
             chain.frozen = False
         elif not chain.frozen:

@@ -33,6 +33,7 @@ from pymc_stiefel.engine.vectors import dot
 
 MAX_ENERGY_ERROR = 1000.0
 
+
 class Subtrees(NamedTuple):
     """Summaries of subtrees, one row each: what merging and choosing a proposal need."""
 
@@ -80,7 +81,8 @@ def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
     )
     scratch = np.zeros(max(largest, d, 1))
     blas = make_blas(2 * int(layout.p.max(initial=1)))
-    return Workspace(*(make_point(layout) for _ in range(3)), trees, np.zeros(d), np.zeros(d), scratch, blas)
+    left, right, start = (make_point(layout) for _ in range(3))
+    return Workspace(left, right, start, trees, np.zeros(d), np.zeros(d), scratch, blas)
 
 
 @inner

@@ -58,7 +58,7 @@ class _ManifoldHMC(ManifoldStep):
 
     stats_dtypes_shapes: ClassVar = {
         **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
-        **{name: (np.dtype(kind[0]).type, []) for name, kind in STATISTICS.fields.items()},
+        **{name: (STATISTICS[name].type, []) for name in NAMES},
     }
     blank_stats: ClassVar = dict.fromkeys(stats_dtypes_shapes)
 
@@ -265,7 +265,9 @@ class StiefelNUTS(_ManifoldHMC):
 
     Parameters
     ----------
-    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, adapt_rows
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    adapt_step_size, adapt_metric, adapt_rows
         As for :class:`~pymc_stiefel.OrthogonalHMC`.
     reflect : bool, optional
         True proposes to flip the sign of one column with every draw, False never does. Default: always for matrices of

@@ -2,8 +2,8 @@
 
 The sampler runs its adapters in order: ``initialize`` before the first draw, ``update`` after every batch of tuning
 draws, ``finalize`` when tuning ends. ``wait`` says how many draws may pass before the adapter has to be asked again.
-What one adapter tells another goes through the chain: ``windows``, the clock that all share; ``path``, points with their
-gradients to learn masses from; ``mass_change``, after which the step size is sought anew.
+What one adapter tells another goes through the chain: ``windows``, the clock that all share; ``path``, points with
+their gradients to learn masses from; ``mass_change``, after which the step size is sought anew.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 class Adapter:
     """Does nothing: the base of all adapters."""
+
+    without_tuning = False  # whether ``initialize`` is also for chains that are not tuned
 
     def initialize(self, sampler: Sampler) -> None:
         """Before the first draw of a chain that is to be tuned."""

@@ -97,11 +97,11 @@ NEAR_PI = 0.3
 
 
 @inner
-def add_secant(layout, blas, q, ga, gb, new_q, new_ga, new_gb, moments, scratch):
+def add_secant(layout, blas, before, after, moments, scratch):
     """Add the secant between two states with their split gradients."""
     moments.number[1] += 1.0
     for m in range(layout.n.size):
-        x, y = matrix_at(layout, m, q), matrix_at(layout, m, new_q)
+        x, y = matrix_at(layout, m, before.q), matrix_at(layout, m, after.q)
         p, n = x.shape
         overlap, system = view(scratch, 0, p, p), view(scratch, p * p, p, p)
         turn = view(scratch, 2 * p * p, p, p)
@@ -121,22 +121,23 @@ def add_secant(layout, blas, q, ga, gb, new_q, new_ga, new_gb, moments, scratch)
         for i in range(p):
             for j in range(i):
                 k, l = skew + i * p + j, skew + j * p + i
-                move, change = turn[i, j] ** 2, (new_ga[k] - ga[k]) ** 2
+                move, change = turn[i, j] ** 2, (after.ga[k] - before.ga[k]) ** 2
                 moments.pair_move[k] += move
                 moments.pair_move[l] += move
                 moments.pair_change[k] += change
                 moments.pair_change[l] += change
         if n > p:
-            _add_columns(layout, blas, m, x, y, gb, new_gb, overlap, system, moments, scratch[3 * p * p :])
+            _add_columns(layout, blas, m, before, after, overlap, system, moments, scratch[3 * p * p :])
 
 
 @inner
-def _add_columns(layout, blas, m, x, y, gb, new_gb, overlap, system, moments, scratch):
+def _add_columns(layout, blas, m, before, after, overlap, system, moments, scratch):
     """Of columns: differences outside of the span of ``S = X + Y``, of which ``system`` is the Gram matrix."""
+    x, y = matrix_at(layout, m, before.q), matrix_at(layout, m, after.q)
     p, n = x.shape
     total, moved, changed = view(scratch, 0, p, n), view(scratch, p * n, p, n), view(scratch, 2 * p * n, p, n)
     both = view(scratch, 3 * p * n, p, 2 * p)
-    b, c = matrix_at(layout, m, gb), matrix_at(layout, m, new_gb)
+    b, c = matrix_at(layout, m, before.gb), matrix_at(layout, m, after.gb)
     for i in range(p):
         for k in range(n):
             total[i, k], moved[i, k], changed[i, k] = x[i, k] + y[i, k], y[i, k] - x[i, k], c[i, k] - b[i, k]
@@ -169,10 +170,7 @@ def _add_columns(layout, blas, m, x, y, gb, new_gb, overlap, system, moments, sc
 def merged(first: Moments, second: Moments) -> Moments:
     """Moments of two windows together."""
     one, two = float(first.number[0]), float(second.number[0])
-    if one == 0.0 or two == 0.0:
-        share = 0.0 if one == 0.0 else 1.0
-    else:
-        share = one / (one + two)
+    share = one / max(one + two, 1.0)
 
     def mean(x, y):
         return share * x + (1.0 - share) * y
@@ -183,7 +181,11 @@ def merged(first: Moments, second: Moments) -> Moments:
         return x + y + share * two * between
 
     return Moments(
-        *(x + y for x, y in zip(first[:5], second[:5], strict=True)),
+        first.number + second.number,
+        first.column_move + second.column_move,
+        first.column_change + second.column_change,
+        first.pair_move + second.pair_move,
+        first.pair_change + second.pair_change,
         mean(first.draw_mean, second.draw_mean),
         square(first.draw_square, second.draw_square, first.draw_mean, second.draw_mean),
         mean(first.gradient_mean, second.gradient_mean),
@@ -291,7 +293,7 @@ class Masses(Adapter):
     def initialize(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
         if chain.path is not None:
-            self._learn_path(sampler)
+            self._learn_path(sampler, chain.path)
         sampler.find_step_size(sampler.step_size)  # its moves also lead away from a stationary point
         first = first_metric(layout, chain.state, chain.kinds, self.pair)
         if chain.path is not None:
@@ -300,12 +302,12 @@ class Masses(Adapter):
         chain.path = None
         _clear(chain.moments)
 
-    def _learn_path(self, sampler: Sampler) -> None:
+    def _learn_path(self, sampler: Sampler, path: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
         """Replace the secants of both windows by those of the path."""
         chain = sampler.chain
         _clear(chain.moments[:5], keep_first=True)
         _clear(chain.previous[:5], keep_first=True)
-        sampler.learn_path(*chain.path)
+        sampler.learn_path(*path)
         overwrite(chain.metric, learnt_metric(sampler.layout, chain.moments, chain.metric, chain.kinds, self.pair))
 
     def update(self, sampler: Sampler) -> None:
@@ -313,7 +315,7 @@ class Masses(Adapter):
         if not chain.windows.ends_at(chain.draws):
             return
         if chain.path is not None:
-            self._learn_path(sampler)
+            self._learn_path(sampler, chain.path)
             chain.path = None
         both = merged(chain.previous, chain.moments)
         if both.number[1] >= FEWEST_MOVES:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pymc_stiefel.engine.adaptation import Adapter
 from pymc_stiefel.engine.adaptation.metric import _geometric_mean
+from pymc_stiefel.engine.blocks import groups
 from pymc_stiefel.engine.coordinates import Factor, RowCoordinates
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ ENOUGH = 2.0
 """Columns of draws there have to be for every direction of the complement."""
 
 GATE = 4.0
-"""Ratio of the largest to the smallest eigenvalue of R R' from which coordinates pay. (Isotropic models: 1.4 to 2.5.)"""
+"""Ratio of the largest to the smallest eigenvalue of R R' from which coordinates pay (isotropic models: up to 2.5)."""
 
 ALIKE = 2.0
 """Eigenvalues within this factor of their median are taken for it, which keeps the rank of R - I low."""
@@ -63,7 +64,7 @@ class Rows(Adapter):
 
     def update(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
-        if not np.any(layout.n > layout.p):
+        if not np.any(layout.n > layout.p + 1):
             return
         if chain.windows.start > self.before:  # all is learnt anew
             self.begun = self.before = chain.windows.start
@@ -78,10 +79,11 @@ class Rows(Adapter):
         """States and ambient gradients in the coordinates of the model, and whether each led on from the last."""
         layout, statistics = sampler.layout, sampler.statistics
         q, gradient = sampler.states.copy(), sampler.gradients[:, : layout.size].copy()
-        for n, p, start, skew in zip(layout.n, layout.p, layout.offset, layout.skew, strict=True):
-            place = slice(start, start + n * p)
-            A = sampler.gradients[:, layout.size + skew : layout.size + skew + p * p].reshape(-1, p, p)
-            gradient[:, place] -= (A @ q[:, place].reshape(-1, p, n)).reshape(len(q), -1)
+        skew = layout.size
+        for place, count, n, p in groups(layout):
+            A = sampler.gradients[:, skew : skew + count * p * p].reshape(-1, count, p, p)
+            gradient[:, place] -= (A @ q[:, place].reshape(-1, count, p, n)).reshape(len(q), -1)
+            skew += count * p * p
         connected = (statistics["index_in_trajectory"] != 0) & ~statistics["reflected"]
         self.history.append((*sampler.chain.coordinates.gradients(q, gradient, to_x=True), connected))
         most = max(sampler.chain.draws - self.before, 1)
@@ -94,7 +96,7 @@ class Rows(Adapter):
         q, g, connected = (np.concatenate(part) for part in zip(*self.history, strict=True))
         factors: dict[int, Factor] = {}
         for m, (n, p, start) in enumerate(zip(layout.n, layout.p, layout.offset, strict=True)):
-            if n == p or np.sum(connected) * p < ENOUGH * (n - p):
+            if n <= p + 1 or np.sum(connected) * p < ENOUGH * (n - p):
                 if m in chain.coordinates.factors:
                     factors[m] = chain.coordinates.factors[m]
                 continue

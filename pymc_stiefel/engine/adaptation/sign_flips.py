@@ -17,16 +17,16 @@ BEGIN = 20
 """Draw from which changes of sign are tried."""
 
 ENOUGH, SELDOM = 100, 0.02
-"""Changes of a kind that have to be tried before it is judged, and the chance of acceptance that makes it worthwhile."""
+"""Changes of a kind to be tried before it is judged, and the chance of acceptance that makes it worthwhile."""
 
 
 @dataclass
 class SignFlips(Adapter):
     """Tries all kinds of changes from early on, and keeps those that are accepted now and then.
 
-    What is hardly ever accepted only costs a gradient; early on it may still carry a chain over a wall that it could not
-    cross otherwise. What always is accepted, by a density that does not depend on signs, changes nothing that could be
-    told from the density.
+    What is hardly ever accepted only costs a gradient; early on it may still carry a chain over a wall that it could
+    not cross otherwise. What always is accepted, by a density that does not depend on signs, changes nothing that could
+    be told from the density.
     """
 
     trying: np.ndarray | None = None  # kinds on trial
@@ -56,4 +56,6 @@ class SignFlips(Adapter):
             self._decide(sampler)
 
     def wait(self, sampler: Sampler) -> int:
-        return max(BEGIN - sampler.chain.draws, 1) if self.trying is None and not self.decided else super().wait(sampler)
+        if self.decided or self.trying is not None:
+            return super().wait(sampler)
+        return max(BEGIN - sampler.chain.draws, 1)

@@ -62,6 +62,7 @@ def adapt_step_size(values, accept):
 class StepSize(Adapter):
     """Seeks a step size at the start and after large changes of masses; restarts all learning where it is lost."""
 
+    without_tuning = True
     first: float | None = None
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=2 * CHECKED))
 
