@@ -43,7 +43,7 @@ from pymc_stiefel.distributions import (
     VonMisesFisher,
     transforms,
 )
-from pymc_stiefel.optimize import Optimum, find_MAP, minimize_stochastic
+from pymc_stiefel.optimize import Optimum, find_MAP, initial_points, minimize_stochastic
 from pymc_stiefel.plots import (
     plot_alignment,
     plot_columns,
@@ -90,6 +90,7 @@ __all__ = [
     "find_MAP",
     "geometry",
     "impute",
+    "initial_points",
     "invariants",
     "log_marginal_likelihood",
     "low_rank",

@@ -63,6 +63,8 @@ def whole(name: str, value: Any, least: int = 1) -> int:
         ) from None
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {name}={number}")
+    if number > LARGEST_INTEGER:
+        raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, got {shown(value)}")
     return number
 
 

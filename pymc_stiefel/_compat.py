@@ -1,4 +1,4 @@
-"""All that differs between versions of PyMC and PyTensor, and the one look at the frames of PyMC."""
+"""All that differs between versions of PyMC and PyTensor, and the only place that looks at PyMC's stack frames."""
 
 from __future__ import annotations
 
@@ -73,3 +73,23 @@ def choice_of_steps() -> Choice | None:
                 break
         frame = frame.f_back
     return Choice(model, set(assigned), external) if isinstance(model, pm.Model) else None
+
+
+def start_is_given(model: pm.Model, values: Sequence[Variable]) -> bool | None:
+    """Whether a user has given the start of one of ``values``, by ``initval`` or by ``initvals`` of ``pm.sample``.
+
+    PyMC tells a step where a chain starts, but not why. ``initval`` is in the model; ``initvals`` only its caller
+    knows, and where ``pm.sample`` is not being run the answer is None.
+    """
+    variables = [model.values_to_rvs[value] for value in values]
+    if any(model.rvs_to_initial_values.get(rv) is not None for rv in variables):
+        return True
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == MCMC and frame.f_code.co_name == "sample":
+            starts = frame.f_locals.get("initvals")
+            each = starts if isinstance(starts, list | tuple) else [starts]
+            names = {rv.name for rv in variables} | {value.name for value in values}
+            return any(names & set(start) for start in each if start)
+        frame = frame.f_back
+    return None

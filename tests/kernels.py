@@ -11,6 +11,7 @@ from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, random_source
 from pymc_stiefel.engine.drifts import call_drift, drift_address, scratch_size
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, draw_momentum, evaluate, step
 from pymc_stiefel.engine.sampler import Sampler, Settings
+from pymc_stiefel.engine.statistics import STATISTICS
 
 DRIFTS = ("splitting", "cayley", "geodesic")
 NO_EXTRA = np.zeros(1, dtype=np.int64)
@@ -132,7 +133,7 @@ def run_chain(density, layout, start, draws, rng, tune=0, **settings):
     """Draws (after tuning) and statistics of a chain of the bare engine."""
     sampler = Sampler(layout, density.address, Settings(**settings), rng)
     sampler.chain.tune = tune > 0
-    q, out, stats = start, np.empty((draws, layout.size)), np.empty((draws, sampler.stats.size))
+    q, out, stats = start, np.empty((draws, layout.size)), np.empty(draws, STATISTICS)
     for k in range(-tune, draws):
         if k == 0:
             sampler.chain.tune = False

@@ -9,8 +9,9 @@ import pytest
 
 import pymc_stiefel as pst
 from pymc_stiefel.compile._density import ModelDensity
+from pymc_stiefel.engine import lbfgs as _lbfgs
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.optimize import _lbfgs, _stochastic
+from pymc_stiefel.optimize import _stochastic
 from tests.models import ppca, ppca_data
 
 RNG = np.random.default_rng(5)

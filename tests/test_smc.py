@@ -130,7 +130,7 @@ def test_masses_of_a_population_are_its_precisions():
     density = kernel._density
     states = pst.draws.matrix_langevin(F, size=4000, rng=np.random.default_rng(1)).swapaxes(1, 2).reshape(4000, -1)
     _, gradients = evaluate(density.address, density.extra, states)
-    metric = population_metric(density.layout, states, gradients, ["splitting"])
+    metric = population_metric(density.layout, states, gradients, kernel._sampler.chain.metric, ["splitting"])
     np.testing.assert_allclose(metric.c, 1 / (np.array([400, 100]) + 6.0), rtol=0.06)
     np.testing.assert_allclose(metric.w[1], 1 / (250 + 2.0), rtol=0.06)
     flipped = states * np.repeat([-1, 1], 6)

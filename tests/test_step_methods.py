@@ -13,6 +13,8 @@ from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
 from pymc_stiefel.compile import _density as density_module
+from pymc_stiefel.engine.adaptation.search import Search
+from pymc_stiefel.engine.blocks import FLIPPED, NEVER
 from pymc_stiefel.steps import _hmc as step_methods
 from tests.models import ppca, ppca_data
 
@@ -214,6 +216,7 @@ def test_goes_on_from_the_point_it_is_given(model):
     with model:
         ones, copied = pst.StiefelNUTS(rng=1), pst.StiefelNUTS(rng=1)
         slow = pst.StiefelNUTS(rng=1, step_size=1e-9, n_steps=1, adapt_metric=False)
+        slow.tune = False  # no search
     start, elsewhere = model.initial_point(1), model.initial_point(2)
     one = two = start
     for _ in range(5):
@@ -300,7 +303,10 @@ def slow_step(model, monkeypatch):
 def test_new_data_are_seen_on_the_slow_path_too(model, slow_step):
     """The gradient of the last draw, and draws made ahead, are void then."""
     point, old = model.initial_point(0), model["gram"].get_value()
-    for gram, evaluations in [(old, 0), (9 * old, 1), (old, 1)]:
+    point, [stats] = slow_step.step(point)
+    assert stats["gradients"] > 2 * stats["tree_size"] + 10  # the search, and for a step size
+    slow_step.tune = False
+    for gram, evaluations in [(old, 1), (9 * old, 1), (old, 1)]:
         with model:
             pm.set_data({"gram": gram})
         for more in (evaluations, 0):
@@ -440,8 +446,7 @@ def test_flips_that_are_needed_say_nothing_of_others():
         pst.StiefelUniform("Q", n=2, p=2)
         step = pst.StiefelNUTS()
     draw(model, draws=20, tune=500, step=step)
-    assert step.chain.decided
-    assert step.chain.flips.tolist() == [0, 1]
+    assert step.chain.flips.kinds[:, 0].tolist() == [NEVER, FLIPPED]
 
 
 def test_rotations_stay_rotations():
@@ -451,6 +456,28 @@ def test_rotations_stay_rotations():
     idata = draw(model, draws=100, tune=300)
     assert not idata["sample_stats"]["reflected"].values.any()
     np.testing.assert_allclose(np.linalg.det(idata["posterior"]["R"]), 1.0)
+
+
+@pytest.mark.parametrize("mp_ctx,cores", [(None, 1), ("fork", 2), ("spawn", 2)])
+def test_search_is_skipped_where_a_start_is_given(mp_ctx, cores, model):
+    """By ``initvals`` of an orthonormal variable; others do not count. The first draw tells by its gradients."""
+    options = {"draws": 5, "tune": 5, "chains": 2, "cores": cores, "discard_tuned_samples": False}
+    gradients = []
+    for initvals in (None, {"noise": 1.0}, {"U": np.eye(6, 2)}, [{"U": np.eye(6, 2)}] * 2):
+        with model:
+            step = pst.StiefelNUTS()
+        idata = draw(model, step=step, initvals=initvals, mp_ctx=mp_ctx, **options)
+        gradients.append(idata["warmup_sample_stats"]["gradients"].values[:, 0].min())
+    assert min(gradients[:2]) > max(gradients[2:]) + 10
+
+
+def test_search_is_skipped_where_the_model_has_a_start():
+    with pm.Model():
+        pst.VonMisesFisher("x", mu=[0.0, 0.0, 1.0], kappa=50, initval=np.array([0.0, 0.6, 0.8]))
+        step = pst.StiefelNUTS()
+    assert step._start_given
+    step.step({"x_sphere__": np.array([0.0, 0.6, 0.8])})
+    assert not any(isinstance(adapter, Search) for adapter in step.chain.adapters)
 
 
 # ---------------------------------------------------------------- bad input

@@ -18,7 +18,7 @@ from pymc_stiefel import _checks
 from pymc_stiefel.analysis._inputs import dataset_of
 from pymc_stiefel.analysis._invariance import Orbit, constrained_density, find_orbits
 from pymc_stiefel.compile._density import ModelDensity, manifold_block
-from pymc_stiefel.optimize import _lbfgs
+from pymc_stiefel.engine import lbfgs as _lbfgs
 
 __all__ = ["check"]
 

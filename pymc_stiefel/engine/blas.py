@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import get_cython_function_address, intrinsic
 
 from pymc_stiefel.engine.compiling import inner, view
+from pymc_stiefel.engine.records import Integers, Letters, ShortIntegers, Vector
 from pymc_stiefel.engine.vectors import axpy, dot
 
 # Products with more multiplications than this go to BLAS.
@@ -23,10 +24,10 @@ LARGE = 2_500
 class Blas(NamedTuple):
     """Addresses of dgemm, dgetrf, dtrsm and dsyrk in this process, and room for the arguments they take by pointer."""
 
-    routines: np.ndarray
-    integers: np.ndarray
-    letters: np.ndarray
-    numbers: np.ndarray
+    routines: Integers
+    integers: ShortIntegers
+    letters: Letters
+    numbers: Vector
 
 
 def make_blas(largest: int) -> Blas:

@@ -14,21 +14,22 @@ import numpy as np
 
 from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, gram_matrix
 from pymc_stiefel.engine.compiling import inlined, inner, view
+from pymc_stiefel.engine.records import IntegerMatrix, Integers, Matrix, Vector
 from pymc_stiefel.engine.vectors import dot
 
-NEVER, NOT, FLIPPED, WEIGHED = -1, 0, 1, 2
-"""What becomes of the signs of columns: they must stay, they stay, they are flipped, or this is being considered."""
+NEVER, UNDECIDED, FLIPPED = -1, 0, 1
+"""Policies for changes of sign: never, where tuning finds that they pay, always."""
 
 
 class Layout(NamedTuple):
     """Where each matrix lives: one entry per matrix, batches written out."""
 
-    offset: np.ndarray  # start in q
-    n: np.ndarray
-    p: np.ndarray
-    skew: np.ndarray  # start in a, and in the pair masses w
-    column: np.ndarray  # start in the column masses c
-    flips: np.ndarray  # one of the above
+    offset: Integers  # start in q
+    n: Integers
+    p: Integers
+    skew: Integers  # start in a, and in the pair masses w
+    column: Integers  # start in the column masses c
+    flips: IntegerMatrix  # a kind of sign change a row, see flip_kinds
     stiefel: int  # length of the Stiefel part of q; the Euclidean part follows
     size: int
 
@@ -36,26 +37,46 @@ class Layout(NamedTuple):
 class Metric(NamedTuple):
     """Masses of the kinetic energy: K = 1/2 sum c |B e_k|^2 + 1/2 sum w A^2 + 1/2 p' C p."""
 
-    c: np.ndarray  # columns, one after the other
-    w: np.ndarray  # pairs, p x p for each matrix
-    variance: np.ndarray  # Euclidean part: diagonal of C
-    covariance: np.ndarray  # C itself if dense, else 0 x 0
-    cholesky: np.ndarray  # its lower factor
+    c: Vector  # columns, one after the other
+    w: Vector  # pairs, p x p for each matrix
+    variance: Vector  # Euclidean part: diagonal of C
+    covariance: Matrix  # C itself if dense, else 0 x 0
+    cholesky: Matrix  # its lower factor
 
 
 class Point(NamedTuple):
     """A point of phase space. ``value`` holds the log density."""
 
-    q: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
-    ga: np.ndarray
-    gb: np.ndarray
-    value: np.ndarray
+    q: Vector
+    a: Vector
+    b: Vector
+    ga: Vector
+    gb: Vector
+    value: Vector
 
 
-def make_layout(shapes: list[tuple[int, int]], n_euclidean: int, flips: list[int] | None = None) -> Layout:
-    """Layout of matrices of the given shapes, then ``n_euclidean`` numbers."""
+def flip_kinds(first: int, batch: tuple[int, ...], policy: int) -> list[tuple[int, int, int, int, int]]:
+    """Kinds of sign changes of a batch of matrices: (policy, first matrix, matrices, stride, length).
+
+    A change picks one of the matrices and one of its columns, and flips that column in the matrix and in those that
+    follow at distances of ``stride``, up to ``length`` of them from where a row of the batch begins: one matrix
+    (length 1), or the rest of the batch along one of its axes.
+    """
+    count = int(np.prod(batch, dtype=int))
+    kinds = [(policy, first, count, 1, 1)]
+    stride = count
+    for length in batch:
+        stride //= length
+        if length > 1:
+            kinds.append((min(policy, UNDECIDED), first, count, stride, length))
+    return kinds
+
+
+def make_layout(shapes: list[tuple[int, int]], n_euclidean: int, flips: list | None = None) -> Layout:
+    """Layout of matrices of the given shapes, then ``n_euclidean`` numbers.
+
+    ``flips`` are rows of ``flip_kinds``, or a policy for each matrix.
+    """
     n = np.array([shape[0] for shape in shapes], dtype=np.int64)
     p = np.array([shape[1] for shape in shapes], dtype=np.int64)
     if np.any(p < 1) or np.any(n < p):
@@ -67,10 +88,30 @@ def make_layout(shapes: list[tuple[int, int]], n_euclidean: int, flips: list[int
         p=p,
         skew=_starts(p * p),
         column=_starts(p),
-        flips=np.zeros(len(shapes), dtype=np.int64) if flips is None else np.array(flips, dtype=np.int64),
+        flips=_flip_table(len(shapes), flips),
         stiefel=stiefel,
         size=stiefel + n_euclidean,
     )
+
+
+def groups(layout: Layout):
+    """Neighbouring matrices of equal shape: (their place in q, how many, n, p)."""
+    m = 0
+    while m < len(layout.n):
+        n, p, last = int(layout.n[m]), int(layout.p[m]), m
+        while last < len(layout.n) and (layout.n[last], layout.p[last]) == (n, p):
+            last += 1
+        start = int(layout.offset[m])
+        yield slice(start, start + (last - m) * n * p), last - m, n, p
+        m = last
+
+
+def _flip_table(count: int, flips: list | None) -> np.ndarray:
+    policies: list = [UNDECIDED] * count if flips is None else flips
+    rows = [
+        row for m, kind in enumerate(policies) for row in ([kind] if np.ndim(kind) else flip_kinds(m, (), int(kind)))
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 5)
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ _SIGNATURE = types.void(
 
 def scratch_size(n, p):
     """Length of the scratch vector that any drift of an (n, p) matrix may use."""
-    return 25 * p * p + 2 * n * p
+    return 25 * p * p + 4 * n * p
 
 
 _scratch_size = inner(scratch_size)
@@ -84,18 +84,11 @@ def _geodesic_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters
     geodesic(state[0], state[1], state[2], t * masses[0][0], room, blas)
 
 
-def drift_kinds(kind: str, widths: np.ndarray, flat: np.ndarray | None = None) -> list[str]:
-    """The drift of each of several matrices with ``widths`` columns.
-
-    ``AUTOMATIC`` chooses by their number and, once that is known, by whether the density is ``flat``: then one mass
-    serves all directions, and the Cayley drift is cheaper.
-    """
+def drift_kinds(kind: str, widths: np.ndarray) -> list[str]:
+    """The drift of each of several matrices with ``widths`` columns, by which ``AUTOMATIC`` chooses."""
     if kind != AUTOMATIC:
         return [kind] * len(widths)
-    one_mass = widths > WIDEST_SPLIT
-    if flat is not None:
-        one_mass |= flat & (widths > 1)
-    return [CAYLEY if one else SPLITTING for one in one_mass]
+    return [CAYLEY if width > WIDEST_SPLIT else SPLITTING for width in widths]
 
 
 @cache

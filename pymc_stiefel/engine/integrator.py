@@ -1,8 +1,8 @@
 """One step of the whole state: kicks by the gradient, and between them drifts of every block.
 
-A step has one to three stages, with a drift and a gradient each. One is the leapfrog: half kick, drift, half kick. Two
-and three are the schemes of Blanes, Casas & Sanz-Serna (2014, doi:10.1137/130932740): smaller errors at the same number
-of gradients, as long as steps stay well within their stability limits, which are nearer than the leapfrog's.
+A step has one or two stages, with a drift and a gradient each. One is the leapfrog: half kick, drift, half kick. Two is
+the scheme of Blanes, Casas & Sanz-Serna (2014, doi:10.1137/130932740): smaller errors at the same number of gradients,
+as long as steps stay well within its stability limit, which is nearer than the leapfrog's.
 """
 
 from __future__ import annotations
@@ -22,17 +22,11 @@ from pymc_stiefel.engine.compiling import call_density, fill_normal, inlined, in
 from pymc_stiefel.engine.drifts import call_drift
 from pymc_stiefel.engine.vectors import axpy
 
-LEAPFROG, TWO_STAGE, THREE_STAGE = 1, 2, 3
+LEAPFROG, TWO_STAGE = 1, 2
 """Number of stages of a step."""
 
-KICKS = np.array([0.5, 0.211781, 0.11888010966548])
-"""Share of a step, of one, two and three stages, in its first and in its last kick; those between share alike."""
-
-DRIFTS = np.array([1.0, 0.5, 0.29619504261126])
-"""Share in its first and in its last drift."""
-
-STRETCH = 1.9
-"""How much longer steps of three stages are than those of two that are rejected as often."""
+OUTER_KICK = np.array([0.5, 0.211781])
+"""Share of a step of one or two stages in its first and in its last kick."""
 
 
 class Scheme(NamedTuple):
@@ -95,14 +89,13 @@ def drift(addresses, layout, blas, metric, point, eps, scratch):
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
     """One symmetric step: kick and drift in turn, kicks at both ends."""
     stages = scheme.stages
-    outer_kick, outer_drift = KICKS[stages - 1] * eps, DRIFTS[stages - 1] * eps
+    outer_kick = OUTER_KICK[stages - 1] * eps
     kick(point, outer_kick)
     for stage in range(stages):
         if stage > 0:
-            kick(point, (eps - 2.0 * outer_kick) / (stages - 1))
+            kick(point, eps - 2.0 * outer_kick)
         remove_normal_part(layout, blas, point, scratch)
-        time = outer_drift if stage == 0 or stage == stages - 1 else eps - 2.0 * outer_drift
-        drift(scheme.drifts, layout, blas, metric, point, time, scratch)
+        drift(scheme.drifts, layout, blas, metric, point, eps / stages, scratch)
         evaluate(density, extra, layout, blas, point)
     kick(point, outer_kick)
 

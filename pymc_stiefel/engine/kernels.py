@@ -1,7 +1,8 @@
-"""The compiled functions that Python calls. Each takes the table of a chain's arrays, see ``table``.
+"""The compiled functions that Python calls. Each takes the table of a chain's arrays, see ``records``.
 
-They make a draw for each row of ``statistics``, and keep as many of the new states as ``states`` has rows. ``fresh``
-asks for the density at the start; ``learn`` adds the draws to the moments of the window.
+They make a draw for each row of ``statistics``, and keep as many of the new states, and of their split gradients, as
+``states`` and ``gradients`` have rows. ``fresh`` asks for the density at the start; ``learn`` adds the draws to the
+moments of the window.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.adaptation import LOG_BAR, LOG_STEP, accumulate, adapt_step_size
-from pymc_stiefel.engine.blocks import copy_into, reorthonormalise
+from pymc_stiefel.engine.adaptation.metric import Moments, add_draw, add_secant
+from pymc_stiefel.engine.adaptation.step_size import LOG_STEP, adapt_step_size
+from pymc_stiefel.engine.blocks import Layout, Metric, Point, copy_into, copy_position, reorthonormalise, split_in_place
 from pymc_stiefel.engine.compiling import UNCOUNTED, compiled, inlined, inner, uniform
 from pymc_stiefel.engine.integrator import draw_momentum, evaluate
-from pymc_stiefel.engine.table import unpack
-from pymc_stiefel.engine.trajectory import (
-    ACCEPT,
-    ENERGY,
-    GRADIENTS,
-    LOGP,
-    ORTHOGONALITY,
-    STEP_SIZE,
-    STEP_SIZE_BAR,
-    TREE_SIZE,
-    no_u_turn,
-    reflect,
-    static,
-)
+from pymc_stiefel.engine.records import Vector, reader
+from pymc_stiefel.engine.reflection import Flips, reflect
+from pymc_stiefel.engine.trajectory import Workspace, no_u_turn, static
+
+
+class Memory(NamedTuple):
+    """All arrays of a chain."""
+
+    layout: Layout
+    metric: Metric
+    state: Point
+    work: Workspace
+    moments: Moments
+    averaging: Vector
+    flips: Flips
+
+
+unpack = reader(Memory)
 
 
 class Pace(NamedTuple):
@@ -57,54 +63,87 @@ def n_steps(pace, eps, source):
     return max(1, int(length + 0.5))
 
 
+@inner
+def clear(stats):
+    stats.depth = stats.index_in_trajectory = stats.gradients = 0
+    stats.tree_size = stats.mean_tree_accept = 0.0
+    stats.energy = stats.energy_error = stats.max_energy_error = 0.0
+    stats.diverging = stats.reached_max_treedepth = stats.reflected = False
+
+
 @inlined
-def begin(density, extra, source, layout, metric, state, work, eps, fresh, stats):
+def begin(density, extra, source, memory, eps, fresh, learn, stats):
     """A fresh momentum; the density is evaluated again if ``fresh``."""
-    for k in range(stats.size):
-        stats[k] = 0.0
-    stats[STEP_SIZE] = eps
+    layout, state, work = memory.layout, memory.state, memory.work
+    clear(stats)
+    stats.step_size = eps
     if fresh:
         evaluate(density, extra, layout, work.blas, state)
-        stats[GRADIENTS] = 1.0
-    draw_momentum(source, layout, work.blas, metric, state, work.scratch)
+        stats.gradients += 1
+    if learn:
+        copy_position(state, work.start)
+    draw_momentum(source, layout, work.blas, memory.metric, state, work.scratch)
 
 
 @inlined
-def finish(density, extra, source, scheme, pace, layout, state, work, moments, averaging, learn, stats, k, states):
-    """Reflection, orthonormal again; the draw is kept, and learnt from."""
-    kinetic = stats[ENERGY] + state.value[0]
-    stats[GRADIENTS] += stats[TREE_SIZE] * scheme.stages
-    reflect(density, extra, source, layout, work, state, stats)
-    stats[ORTHOGONALITY] = reorthonormalise(layout, work.blas, state.q, work.scratch)
-    stats[LOGP] = state.value[0]
-    stats[ENERGY] = kinetic - state.value[0]
+def finish(density, extra, source, scheme, pace, memory, learn, stats, k, states, gradients):
+    """Learn from the move; reflection, orthonormal again; the draw is kept."""
+    layout, state, work, before = memory.layout, memory.state, memory.work, memory.work.start
+    kinetic = stats.energy + state.value[0]
+    stats.gradients += np.int64(stats.tree_size) * scheme.stages
+    if learn and stats.index_in_trajectory != 0:
+        add_secant(layout, work.blas, before, state, memory.moments, work.scratch)
+    reflect(density, extra, source, layout, work, memory.flips, state, stats)
+    stats.orthogonality_error = reorthonormalise(layout, work.blas, state.q, work.scratch)
+    stats.model_logp = state.value[0]
+    stats.energy = kinetic - state.value[0]
     if learn:
-        accumulate(layout, state, moments)
+        add_draw(layout, state, memory.moments)
     if pace.adapt:
-        adapt_step_size(averaging, stats[ACCEPT])
-    stats[STEP_SIZE_BAR] = np.exp(averaging[LOG_BAR]) if pace.adapt else pace.eps
+        adapt_step_size(memory.averaging, stats.mean_tree_accept)
+    stats.step_size_bar = np.exp(memory.averaging[LOG_STEP]) if pace.adapt else pace.eps
     if k < states.shape[0]:
         copy_into(state.q, states[k])
+    if k < gradients.shape[0]:
+        copy_into(state.gb, gradients[k])
+        copy_into(state.ga, gradients[k, layout.size :])
 
 
 @compiled(**UNCOUNTED)
-def no_u_turn_draws(table, density, extra, source, scheme, pace, fresh, learn, states, statistics):
+def no_u_turn_draws(table, density, extra, source, scheme, pace, fresh, learn, states, gradients, statistics):
     """Draws with trajectories that end at a U-turn."""
-    layout, metric, state, work, moments, averaging = unpack(table)
+    memory = unpack(table)
+    layout, metric, state, work = memory.layout, memory.metric, memory.state, memory.work
     for k in range(statistics.shape[0]):
-        stats, eps = statistics[k], step_size(pace, averaging, source)
-        begin(density, extra, source, layout, metric, state, work, eps, fresh and k == 0, stats)
+        stats, eps = statistics[k], step_size(pace, memory.averaging, source)
+        begin(density, extra, source, memory, eps, fresh and k == 0, learn, stats)
         no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, pace.most, stats)
-        finish(density, extra, source, scheme, pace, layout, state, work, moments, averaging, learn, stats, k, states)
+        finish(density, extra, source, scheme, pace, memory, learn, stats, k, states, gradients)
 
 
 @compiled(**UNCOUNTED)
-def static_draws(table, density, extra, source, scheme, pace, fresh, learn, states, statistics):
+def static_draws(table, density, extra, source, scheme, pace, fresh, learn, states, gradients, statistics):
     """Draws with trajectories of a number of steps that is known beforehand."""
-    layout, metric, state, work, moments, averaging = unpack(table)
+    memory = unpack(table)
+    layout, metric, state, work = memory.layout, memory.metric, memory.state, memory.work
     for k in range(statistics.shape[0]):
-        stats, eps = statistics[k], step_size(pace, averaging, source)
+        stats, eps = statistics[k], step_size(pace, memory.averaging, source)
         number = n_steps(pace, eps, source)
-        begin(density, extra, source, layout, metric, state, work, eps, fresh and k == 0, stats)
+        begin(density, extra, source, memory, eps, fresh and k == 0, learn, stats)
         static(density, extra, source, scheme, layout, metric, work, state, eps, number, stats)
-        finish(density, extra, source, scheme, pace, layout, state, work, moments, averaging, learn, stats, k, states)
+        finish(density, extra, source, scheme, pace, memory, learn, stats, k, states, gradients)
+
+
+@compiled(**UNCOUNTED)
+def learn_path(table, points, gradients, connected):
+    """Add the secants of a path, points with ambient gradients, where successive ones are connected."""
+    memory = unpack(table)
+    layout, work = memory.layout, memory.work
+    before, after = work.start, work.right
+    for k in range(points.shape[0]):
+        copy_into(points[k], after.q)
+        copy_into(gradients[k], after.gb)
+        split_in_place(layout, work.blas, after.q, after.ga, after.gb)
+        if k > 0 and connected[k - 1]:
+            add_secant(layout, work.blas, before, after, memory.moments, work.scratch)
+        copy_position(after, before)

@@ -1,4 +1,4 @@
-"""The ways to the next draw: static and no-U-turn trajectories, and the reflection move.
+"""Trajectories: static and no-U-turn.
 
 The no-U-turn trajectory is the multinomial one of Betancourt (2017, arXiv:1701.02434) with the additional
 checks across subtrees that Stan and PyMC make. A stack of finished subtrees, merged as in a binary counter,
@@ -16,8 +16,6 @@ import numpy as np
 
 from pymc_stiefel.engine.blas import Blas, make_blas
 from pymc_stiefel.engine.blocks import (
-    NOT,
-    WEIGHED,
     Layout,
     Point,
     copy_into,
@@ -29,69 +27,26 @@ from pymc_stiefel.engine.blocks import (
 )
 from pymc_stiefel.engine.compiling import inlined, inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
-from pymc_stiefel.engine.integrator import evaluate, step
+from pymc_stiefel.engine.integrator import step
+from pymc_stiefel.engine.records import Matrix, Vector
 from pymc_stiefel.engine.vectors import dot
 
 MAX_ENERGY_ERROR = 1000.0
-
-# What a trajectory reports, by place in the vector of statistics; "turn" is the cosine of the angle, in the metric, by
-# which the first step of a no-U-turn trajectory turns the velocity; "weight" is the chance that the reflection of a
-# column of "matrix" (counted from 1), which is only weighed, would have been accepted.
-STATISTICS = (
-    "depth",
-    "tree_size",
-    "mean_tree_accept",
-    "diverging",
-    "energy",
-    "energy_error",
-    "max_energy_error",
-    "model_logp",
-    "index_in_trajectory",
-    "reached_max_treedepth",
-    "orthogonality_error",
-    "reflected",
-    "turn",
-    "step_size",
-    "step_size_bar",
-    "gradients",
-    "matrix",
-    "weight",
-)
-(
-    DEPTH,
-    TREE_SIZE,
-    ACCEPT,
-    DIVERGING,
-    ENERGY,
-    ENERGY_ERROR,
-    MAX_ENERGY,
-    LOGP,
-    INDEX,
-    REACHED,
-    ORTHOGONALITY,
-    REFLECTED,
-    TURN,
-    STEP_SIZE,
-    STEP_SIZE_BAR,
-    GRADIENTS,
-    MATRIX,
-    WEIGHT,
-) = range(len(STATISTICS))
 
 
 class Subtrees(NamedTuple):
     """Summaries of subtrees, one row each: what merging and choosing a proposal need."""
 
-    chord: np.ndarray  # sum of momenta, the first and the last by half
-    r_first: np.ndarray
-    v_first: np.ndarray
-    r_last: np.ndarray
-    v_last: np.ndarray
-    q: np.ndarray  # the proposal: state, split gradient, (log density, energy, index)
-    ga: np.ndarray
-    gb: np.ndarray
-    chosen: np.ndarray
-    log_weight: np.ndarray
+    chord: Matrix  # sum of momenta, the first and the last by half
+    r_first: Matrix
+    v_first: Matrix
+    r_last: Matrix
+    v_last: Matrix
+    q: Matrix  # the proposal: state, split gradient, (log density, energy, index)
+    ga: Matrix
+    gb: Matrix
+    chosen: Matrix
+    log_weight: Vector
 
 
 class Workspace(NamedTuple):
@@ -99,10 +54,11 @@ class Workspace(NamedTuple):
 
     left: Point
     right: Point
+    start: Point
     trees: Subtrees
-    r: np.ndarray
-    v: np.ndarray
-    scratch: np.ndarray
+    r: Vector
+    v: Vector
+    scratch: Vector
     blas: Blas
 
 
@@ -125,7 +81,8 @@ def make_workspace(layout: Layout, max_treedepth: int) -> Workspace:
     )
     scratch = np.zeros(max(largest, d, 1))
     blas = make_blas(2 * int(layout.p.max(initial=1)))
-    return Workspace(make_point(layout), make_point(layout), trees, np.zeros(d), np.zeros(d), scratch, blas)
+    left, right, start = (make_point(layout) for _ in range(3))
+    return Workspace(left, right, start, trees, np.zeros(d), np.zeros(d), scratch, blas)
 
 
 @inner
@@ -211,13 +168,13 @@ def extend(density, extra, source, scheme, layout, metric, work, point, eps, dep
         step(density, extra, scheme, layout, work.blas, metric, point, eps, work.scratch)
         new_energy = velocity_into(layout, work.blas, metric, point, work.r, work.v, work.scratch) - point.value[0]
         error = new_energy - energy
-        stats[TREE_SIZE] += 1
+        stats.tree_size += 1
         if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
-            stats[MAX_ENERGY] = error
+            stats.max_energy_error = error
             return 2
-        if abs(error) > abs(stats[MAX_ENERGY]):
-            stats[MAX_ENERGY] = error
-        stats[ACCEPT] += min(1.0, np.exp(-error))
+        if abs(error) > abs(stats.max_energy_error):
+            stats.max_energy_error = error
+        stats.mean_tree_accept += min(1.0, np.exp(-error))
         index += direction
         top += 1
         store_leaf(trees, top, point, work.r, work.v, -error, new_energy, index)
@@ -269,13 +226,9 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
         outcome = extend(
             density, extra, source, scheme, layout, metric, work, point, signed, depth, energy, start, stats
         )
-        if depth == 0 and outcome == 0:
-            speed = dot(trees.v_first[0], trees.r_first[0])
-            if speed > 0.0:  # it is 0 on O(1), where nothing moves
-                stats[TURN] = dot(trees.v_first[1], trees.r_first[0]) / speed
         depth += 1
         if outcome == 2:
-            stats[DIVERGING] = 1.0
+            stats.diverging = True
         if outcome > 0:
             break
         if forward:
@@ -285,16 +238,16 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
         if join_tree(source, trees, forward):
             break
     else:
-        stats[REACHED] = 1.0
-    stats[DEPTH] = depth
-    stats[ACCEPT] /= max(1.0, stats[TREE_SIZE])
+        stats.reached_max_treedepth = True
+    stats.depth = depth
+    stats.mean_tree_accept /= max(1.0, stats.tree_size)
     copy_into(trees.q[0], state.q)
     copy_into(trees.ga[0], state.ga)
     copy_into(trees.gb[0], state.gb)
     state.value[0] = trees.chosen[0, 0]
-    stats[ENERGY] = trees.chosen[0, 1]
-    stats[ENERGY_ERROR] = trees.chosen[0, 1] - energy
-    stats[INDEX] = trees.chosen[0, 2]
+    stats.energy = trees.chosen[0, 1]
+    stats.energy_error = trees.chosen[0, 1] - energy
+    stats.index_in_trajectory = np.int64(trees.chosen[0, 2])
 
 
 @inlined
@@ -307,50 +260,20 @@ def static(density, extra, source, scheme, layout, metric, work, state, eps, n_s
     for _ in range(n_steps):
         step(density, extra, scheme, layout, work.blas, metric, point, eps, work.scratch)
         new_energy = kinetic_energy(layout, metric, point, work.scratch) - point.value[0]
-        stats[TREE_SIZE] += 1
+        stats.tree_size += 1
         error = new_energy - energy
         if not np.isfinite(error) or error > MAX_ENERGY_ERROR:
-            stats[DIVERGING] = 1.0
-            stats[MAX_ENERGY] = error
+            stats.diverging = True
+            stats.max_energy_error = error
             break
-        if abs(error) > abs(stats[MAX_ENERGY]):
-            stats[MAX_ENERGY] = error
+        if abs(error) > abs(stats.max_energy_error):
+            stats.max_energy_error = error
     error = new_energy - energy
-    stats[ENERGY] = energy
-    if stats[DIVERGING] == 0.0:
-        stats[ACCEPT] = min(1.0, np.exp(-error))
+    stats.energy = energy
+    if not stats.diverging:
+        stats.mean_tree_accept = min(1.0, np.exp(-error))
         if np.log(uniform(source)) < -error:
             copy_position(point, state)
-            stats[ENERGY] = new_energy
-            stats[ENERGY_ERROR] = error
-            stats[INDEX] = stats[TREE_SIZE]
-
-
-@inlined
-def reflect(density, extra, source, layout, work, state, stats):
-    """Flip the sign of one column of one matrix, accepted by the ratio of densities, which may be only weighed."""
-    eligible = 0
-    for m in range(layout.n.size):
-        eligible += layout.flips[m] > NOT
-    if eligible == 0:
-        return
-    pick = int(uniform(source) * eligible)
-    m = -1
-    while pick >= 0:
-        m += 1
-        pick -= layout.flips[m] > NOT
-    n, column = layout.n[m], int(uniform(source) * layout.p[m])
-    point = work.right
-    copy_into(state.q, point.q)
-    start = layout.offset[m] + column * n
-    for k in range(start, start + n):
-        point.q[k] = -point.q[k]
-    evaluate(density, extra, layout, work.blas, point)
-    stats[GRADIENTS] += 1.0
-    change = point.value[0] - state.value[0]
-    if layout.flips[m] == WEIGHED:
-        stats[MATRIX] = m + 1.0
-        stats[WEIGHT] = min(1.0, np.exp(change)) if np.isfinite(change) else 0.0
-    elif np.log(uniform(source)) < change:
-        copy_position(point, state)
-        stats[REFLECTED] = 1.0
+            stats.energy = new_energy
+            stats.energy_error = error
+            stats.index_in_trajectory = n_steps

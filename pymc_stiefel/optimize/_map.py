@@ -11,7 +11,8 @@ import pymc as pm
 from pymc.model import modelcontext
 
 from pymc_stiefel.compile._density import ModelDensity
-from pymc_stiefel.optimize import _lbfgs
+from pymc_stiefel.engine import lbfgs as _lbfgs
+from pymc_stiefel.engine.blocks import FLIPPED
 from pymc_stiefel.optimize._common import checked_start, compiled, positive, progress, reader
 
 
@@ -152,7 +153,7 @@ def _warn(message: str) -> None:
 def _over_components(objective, density: ModelDensity, best: _lbfgs.Result, run) -> _lbfgs.Result:
     """No path joins the two components of O(n): try the other one, from the best flip of a column."""
     layout = density.layout
-    for m in np.flatnonzero(layout.flips > 0):
+    for m in [m for policy, first, count, *_ in layout.flips if policy == FLIPPED for m in range(first, first + count)]:
         flipped = []
         for k in range(layout.p[m]):
             q = best.q.copy()

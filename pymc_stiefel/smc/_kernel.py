@@ -14,12 +14,11 @@ from pymc.smc.kernels import SMC_KERNEL
 
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._ordered_log import to_widths
-from pymc_stiefel.engine.adaptation import MAX_STEP_SIZE
+from pymc_stiefel.engine.adaptation.step_size import MAX_STEP_SIZE
 from pymc_stiefel.engine.blocks import overwrite
 from pymc_stiefel.engine.drifts import AUTOMATIC
 from pymc_stiefel.engine.integrator import TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
-from pymc_stiefel.engine.trajectory import ACCEPT, GRADIENTS
 from pymc_stiefel.smc._population import correlation, evaluate, population_metric
 
 PILOTS = 40
@@ -190,16 +189,16 @@ class ManifoldSMC(SMC_KERNEL):
         """Masses from the particles, then a step size by trial."""
         self._temper(self.beta)
         chain, layout = self._sampler.chain, self._density.layout
-        overwrite(chain.metric, population_metric(layout, self._states, self._gradient, chain.kinds))
+        overwrite(chain.metric, population_metric(layout, self._states, self._gradient, chain.metric, chain.kinds))
         chain.tune, chain.started, chain.frozen = False, True, True
         log_eps, tried = math.log(self._step_size), []
         for k, j in enumerate(self.rng.integers(self.draws, size=PILOTS)):
-            chain.averaging.averaged = math.exp(log_eps)
+            self._sampler.step_size = math.exp(log_eps)
             self._sampler.draws(1, self._states[j], keep_gradient=False)
             gain = 1.5 / (1.0 + k) ** 0.6
-            log_eps = min(log_eps + gain * (self._sampler.stats[ACCEPT] - self.target_accept), LOG_LARGEST)
+            log_eps = min(log_eps + gain * (self._sampler.stats["mean_tree_accept"] - self.target_accept), LOG_LARGEST)
             tried.append(log_eps)
-        self._step_size = chain.averaging.averaged = math.exp(np.mean(tried[PILOTS // 2 :]))
+        self._step_size = self._sampler.step_size = math.exp(np.mean(tried[PILOTS // 2 :]))
 
     def mutate(self) -> None:
         """Move every particle until the population has forgotten where it began the stage."""
@@ -208,8 +207,8 @@ class ManifoldSMC(SMC_KERNEL):
         while self.moves < self.max_moves:
             for k in range(self.draws):
                 states[k] = sampler.draws(ROUND, states[k], keep_gradient=False)[-1]
-                accepted.append(sampler.statistics[:, ACCEPT].mean())
-                self.gradients += int(sampler.statistics[:, GRADIENTS].sum())
+                accepted.append(sampler.statistics["mean_tree_accept"].mean())
+                self.gradients += int(sampler.statistics["gradients"].sum())
             self.moves += ROUND
             self.correlation = correlation(self._density.layout, self._states, states)
             if self.correlation < self.correlation_threshold or self.correlation > 0.9 * last:

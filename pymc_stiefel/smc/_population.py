@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.adaptation import MAX_DENSE, Moments, learnt_metric, precisions_of
+from pymc_stiefel.engine.adaptation.metric import MAX_DENSE, Moments, learnt_metric
 from pymc_stiefel.engine.blocks import Layout, Metric
 from pymc_stiefel.engine.compiling import call_density, compiled
 
@@ -22,23 +22,32 @@ def evaluate(density: int, extra: np.ndarray, states: np.ndarray) -> tuple[np.nd
     return values, gradients
 
 
-def population_metric(layout: Layout, states: np.ndarray, gradients: np.ndarray, kinds: list[str]) -> Metric:
-    """Masses from particles that are distributed as the density, with its gradients there."""
-    columns, pairs = [np.zeros(0)], [np.zeros(0)]
+def population_metric(
+    layout: Layout, states: np.ndarray, gradients: np.ndarray, old: Metric, kinds: list[str]
+) -> Metric:
+    """Masses from particles that are distributed as the density, with its gradients there.
+
+    Particles have no successors to take secants to. But they are at equilibrium, where the mean square of a gradient is
+    a precision too.
+    """
+    count, columns, pairs = len(states), [np.zeros(0)], [np.zeros(0)]
     for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
         X, G = (flat[:, start : start + n * p].reshape(-1, p, n) for flat in (states, gradients))  # transposed
         gram = np.einsum("kin,kjn->kij", X, G)  # X'G
         A, B = (gram - gram.swapaxes(1, 2)) / 2, G - np.einsum("kij,kin->kjn", gram, X)
-        columns.append(np.sum(B**2, axis=(0, 2)))
-        pairs.append(np.sum(A**2, axis=0).ravel())
+        columns.append(np.sum(B**2, axis=(0, 2)) / (count * max(n - p, 1)))
+        pairs.append(2.0 * np.mean(A**2, axis=0).ravel())
+    column, pair = np.concatenate(columns), np.concatenate(pairs)
     moments = Moments(
-        np.array([float(len(states))]),
-        np.concatenate(columns),
-        np.concatenate(pairs),
+        np.array([float(count), float(count)]),
+        np.ones_like(column),
+        column**2,
+        np.ones_like(pair),
+        pair**2,
         *_spread(states[:, layout.stiefel :]),
         *_spread(gradients[:, layout.stiefel :]),
     )
-    return learnt_metric(layout, moments, precisions_of(layout, moments), kinds, 2.0)
+    return learnt_metric(layout, moments, old, kinds, 2.0)
 
 
 def _spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -16,12 +16,14 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel._compat import choice_of_steps
+from pymc_stiefel._compat import choice_of_steps, start_is_given
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._layout import manifold_block
+from pymc_stiefel.engine.adaptation.search import Search
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
+from pymc_stiefel.engine.statistics import NAMES, STATISTICS
 from pymc_stiefel.steps._base import Ahead, ManifoldStep, Statistics, check_values
 
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
@@ -51,14 +53,12 @@ class _ManifoldHMC(ManifoldStep):
     name: str
     drift: str
     stages = LEAPFROG
-    settle_length = weigh_flips = False
+    weigh_flips = False
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
         **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
-        "gradients": (np.int64, []),
-        "orthogonality_error": (np.float64, []),
-        "reflected": (bool, []),
+        **{name: (STATISTICS[name].type, []) for name in NAMES},
     }
     blank_stats: ClassVar = dict.fromkeys(stats_dtypes_shapes)
 
@@ -74,6 +74,7 @@ class _ManifoldHMC(ManifoldStep):
         max_treedepth: int = 10,
         adapt_step_size: bool | None = None,
         adapt_metric: bool = True,
+        adapt_rows: bool = True,
         reflect: bool | None = None,
         model: pm.Model | None = None,
         blocked: bool = True,
@@ -93,8 +94,9 @@ class _ManifoldHMC(ManifoldStep):
             max_treedepth=max_treedepth,
             adapt_step_size=step_size is None if adapt_step_size is None else adapt_step_size,
             adapt_metric=adapt_metric,
-            settle_length=self.settle_length,
+            adapt_rows=adapt_rows and adapt_metric,
             weigh_flips=self.weigh_flips,
+            search=True,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
         check_values(model, values, type(self).__name__)
@@ -107,6 +109,7 @@ class _ManifoldHMC(ManifoldStep):
         self._model = model
         self.divergences = 0
         self.iter_count = 0
+        self._start_given = bool(self._is_start_given())
         self._make_sampler()
         self._sampler.compile()
 
@@ -114,12 +117,27 @@ class _ManifoldHMC(ManifoldStep):
         density = self._density
         self._sampler = Sampler(density.layout, density.address, self.settings, self.rng, density.extra)
 
+    def set_rng(self, rng) -> None:
+        super().set_rng(rng)
+        given = self._is_start_given()
+        self._start_given = self._start_given if given is None else given
+
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         super().setup_chain(rng, tune, draws)
         self._sampler.tuning = tune
 
+    def __getstate__(self) -> dict[str, Any]:
+        given = self._is_start_given()  # a spawned process does not see the caller
+        return super().__getstate__() | ({} if given is None else {"_start_given": given})
+
+    def _is_start_given(self) -> bool | None:
+        """Whether the user said where an orthonormal variable starts; None if only ``pm.sample`` could tell."""
+        return start_is_given(self._model, [slot.value for slot in self._density.slots if slot.block is not None])
+
     def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[Statistics]]:
         sampler, count = self._sampler, 1
+        if self._start_given and not self.chain.started:
+            self.chain.adapters[:] = [adapter for adapter in self.chain.adapters if not isinstance(adapter, Search)]
         if self.ahead and not (self.shared or changed):
             count = max(1, min(MOST_AHEAD, sampler.plan_holds, int(PATIENCE / self.ahead.seconds)))
         states = sampler.draws(count, flat, keep_gradient=not (self.shared or changed))
@@ -127,31 +145,10 @@ class _ManifoldHMC(ManifoldStep):
         return states, [self._statistics(row, kept) for row in sampler.statistics.tolist()]
 
     @staticmethod
-    def _statistics(row: list[float], kept: bool) -> Statistics:
-        # in the order of the engine's STATISTICS, and by a copy: a draw is short enough for either to count
-        stats = _ManifoldHMC.blank_stats.copy()
-        (
-            depth,
-            stats["tree_size"],
-            stats["mean_tree_accept"],
-            diverging,
-            stats["energy"],
-            stats["energy_error"],
-            stats["max_energy_error"],
-            stats["model_logp"],
-            index,
-            reached,
-            stats["orthogonality_error"],
-            reflected,
-            _,
-            stats["step_size"],
-            stats["step_size_bar"],
-            gradients,
-            *_,
-        ) = row
-        stats["depth"], stats["index_in_trajectory"], stats["gradients"] = int(depth), int(index), int(gradients)
-        stats["diverging"], stats["reflected"] = diverging > 0.0, reflected > 0.0
-        stats["reached_max_treedepth"] = kept and reached > 0.0
+    def _statistics(row: tuple, kept: bool) -> Statistics:
+        stats = _ManifoldHMC.blank_stats.copy()  # a draw is short enough for this to count
+        stats.update(zip(NAMES, row, strict=True))
+        stats["reached_max_treedepth"] = kept and stats["reached_max_treedepth"]
         return stats
 
     def _hand_out(self, stats: Statistics) -> None:
@@ -194,6 +191,9 @@ class OrthogonalHMC(_ManifoldHMC):
         A no-U-turn trajectory has at most ``2**max_treedepth`` leapfrogs.
     adapt_step_size, adapt_metric : bool, optional
         What tuning learns. The metric is one scale for each matrix, and a covariance for the Euclidean variables.
+    adapt_rows : bool, default True
+        Whether tuning may also learn coordinates ``X = polar(R Z)`` of a matrix with n > p, where the directions of
+        R^n differ much. Draws are of ``X`` in any case.
     reflect : bool, optional
         Whether a draw also proposes to flip the sign of one column, accepted by the ratio of densities. Default: for
         matrices of O(n), whose two components no continuous path connects.
@@ -256,17 +256,18 @@ class StiefelNUTS(_ManifoldHMC):
     """No-U-turn sampler with a two-stage integrator and masses learnt for every column and pair of columns.
 
     The step that ``pm.sample()`` picks for models with orthonormal variables. Every step evaluates the gradient twice,
-    and is more than twice as long as a leapfrog of the same acceptance. Tuning drops what does not pay. A matrix of
-    many columns, or on which the density is nearly flat, drifts by the Cayley map with one mass for all. Where all
-    variables are orthonormal and trajectories turn back after three steps or so, tuning tries others of one fixed
-    length, about a quarter of a period, mostly in a single step of up to three stages, and keeps them if successive
-    draws have less in common for what they cost. Signs of columns are flipped where tuning finds that accepted now and
-    then, but not always. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
+    and is more than twice as long as a leapfrog of the same acceptance. A matrix of more than 12 columns drifts by the
+    Cayley map with one mass for all. Unless the user gave a start (``initvals`` or ``initval``) of an orthonormal
+    variable, the first tuning draw begins with a short search: up to 40 iterations of L-BFGS on the matrices, with all
+    other variables held. Signs of columns are flipped where tuning finds that accepted now and then, but not always,
+    in single matrices and along batches. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
     ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
     ----------
-    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    adapt_step_size, adapt_metric, adapt_rows
         As for :class:`~pymc_stiefel.OrthogonalHMC`.
     reflect : bool, optional
         True proposes to flip the sign of one column with every draw, False never does. Default: always for matrices of
@@ -295,7 +296,7 @@ class StiefelNUTS(_ManifoldHMC):
     name = "nuts"
     drift = AUTOMATIC
     stages = TWO_STAGE
-    settle_length = weigh_flips = True
+    weigh_flips = True
 
     @staticmethod
     def competence(var, has_grad):

@@ -9,18 +9,16 @@ import numpy as np
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import TWO_STAGE
 from pymc_stiefel.engine.sampler import Sampler, Settings
-from pymc_stiefel.engine.trajectory import STATISTICS
 from tests.statistical.targets import target_density
-
-ACCEPT = STATISTICS.index("mean_tree_accept")
 
 SAMPLERS = {
     "two-stage splitting, isotropic metric": {"drift": "splitting", "stages": TWO_STAGE, "adapt_metric": False},
     "StiefelNUTS, as it tunes itself": {
         "drift": "automatic",
         "stages": TWO_STAGE,
-        "settle_length": True,
         "weigh_flips": True,
+        "adapt_rows": True,
+        "search": True,
     },
     "Cayley": {"drift": "cayley", "adapt_metric": False},
     "geodesic": {"drift": "geodesic", "adapt_metric": False},
@@ -58,11 +56,11 @@ def chain(layout, address, start, draws, rng, *, tune=445, extra=None, stretch=1
     for k in range(-tune, draws):
         if k == 0:
             sampler.chain.tune = False
-            sampler.chain.averaging.averaged *= stretch
+            sampler.step_size *= stretch
         q = sampler.draw(q).copy()
         if k >= 0:
             kept[k] = q
-            accept += sampler.stats[ACCEPT] / draws
+            accept += sampler.stats["mean_tree_accept"] / draws
     return Run(kept, accept, sampler)
 
 

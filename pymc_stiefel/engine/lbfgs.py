@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_stiefel import geometry
-from pymc_stiefel.engine.blocks import Layout
+from pymc_stiefel.engine.blocks import Layout, groups
 
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]
@@ -24,15 +24,8 @@ class Manifold:
 
     def _matrices(self, flat: Vector):
         """Views of shape (count, p, n) on neighbouring matrices of equal shape."""
-        layout, m = self.layout, 0
-        while m < len(layout.n):
-            n, p = int(layout.n[m]), int(layout.p[m])
-            last = m
-            while last < len(layout.n) and (layout.n[last], layout.p[last]) == (n, p):
-                last += 1
-            start = int(layout.offset[m])
-            yield flat[start : start + (last - m) * n * p].reshape(last - m, p, n)
-            m = last
+        for place, count, n, p in groups(self.layout):
+            yield flat[place].reshape(count, p, n)
 
     def project(self, q: Vector, vector: Vector) -> Vector:
         """``G - X sym(X'G)`` for every matrix."""

@@ -1,0 +1,113 @@
+"""Learns row coordinates, see :mod:`pymc_stiefel.engine.coordinates`, where the directions of R^n differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pymc_stiefel.engine.adaptation import Adapter
+from pymc_stiefel.engine.adaptation.metric import _geometric_mean
+from pymc_stiefel.engine.blocks import groups
+from pymc_stiefel.engine.coordinates import Factor, RowCoordinates
+
+if TYPE_CHECKING:
+    from pymc_stiefel.engine.sampler import Sampler
+
+EARLIEST = 30
+"""Draws of a chain before which estimates mean nothing: they opened the gate where nothing was to be gained."""
+
+ENOUGH = 2.0
+"""Columns of draws there have to be for every direction of the complement."""
+
+GATE = 4.0
+"""Ratio of the largest to the smallest eigenvalue of R R' from which coordinates pay (isotropic models: up to 2.5)."""
+
+ALIKE = 2.0
+"""Eigenvalues within this factor of their median are taken for it, which keeps the rank of R - I low."""
+
+MOST_BYTES = 100_000_000
+"""Memory for draws and gradients to learn from."""
+
+
+def estimate(X: np.ndarray, B: np.ndarray) -> tuple[Factor, float]:
+    """``R`` from draws and complement parts of gradients, both (T, p, n), and the condition number of ``R R'``.
+
+    On the complement Q of the mean span: the geometric mean of the covariance of draws and the inverse one of
+    gradients, columns weighted by their precision, and the curvature n. On the span the identity.
+    """
+    T, p, n = X.shape
+    c = 1.0 / ((B**2).sum(-1).mean(0) / (n - p) + n)
+    flat = X.reshape(T * p, n)
+    Q, span = np.split(np.linalg.eigh(flat.T @ flat)[1], [n - p], axis=1)
+    weight = np.tile(np.sqrt(c), T)[:, None]
+    draws, gradients = flat / weight @ Q, B.reshape(T * p, n) * weight @ Q
+    count = T * p
+    mean = _geometric_mean(draws.T @ draws / count, gradients.T @ gradients / count, count)
+    values, vectors = np.linalg.eigh(mean)
+    values = np.concatenate([1.0 / (1.0 / np.maximum(values, 1e-12) + n * c.mean()), np.ones(p)])
+    values /= np.median(values)
+    values[np.abs(np.log(values)) < np.log(ALIKE)] = 1.0
+    other = values != 1.0
+    U = np.hstack([Q @ vectors, span]).T[other]
+    return (np.ascontiguousarray(U), np.sqrt(values[other]) - 1.0), float(values.max() / values.min())
+
+
+@dataclass
+class Rows(Adapter):
+    """Estimates the coordinates at the end of windows, from the draws of the last two, always in those of the model."""
+
+    history: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    begun: int = 0  # draws at the end of the last window
+    before: int = 0  # and of the one before
+
+    def update(self, sampler: Sampler) -> None:
+        chain, layout = sampler.chain, sampler.layout
+        if not np.any(layout.n > layout.p + 1):
+            return
+        if chain.windows.start > self.before:  # all is learnt anew
+            self.begun = self.before = chain.windows.start
+        self._remember(sampler)
+        if not chain.windows.ends_at(chain.draws):
+            return
+        if chain.draws - chain.windows.start >= EARLIEST:
+            self._learn(sampler)
+        self.before, self.begun = self.begun, chain.draws
+
+    def _remember(self, sampler: Sampler) -> None:
+        """States and ambient gradients in the coordinates of the model, and whether each led on from the last."""
+        layout, statistics = sampler.layout, sampler.statistics
+        q, gradient = sampler.states.copy(), sampler.gradients[:, : layout.size].copy()
+        skew = layout.size
+        for place, count, n, p in groups(layout):
+            A = sampler.gradients[:, skew : skew + count * p * p].reshape(-1, count, p, p)
+            gradient[:, place] -= (A @ q[:, place].reshape(-1, count, p, n)).reshape(len(q), -1)
+            skew += count * p * p
+        connected = (statistics["index_in_trajectory"] != 0) & ~statistics["reflected"]
+        self.history.append((*sampler.chain.coordinates.gradients(q, gradient, to_x=True), connected))
+        most = max(sampler.chain.draws - self.before, 1)
+        most = min(most, int(MOST_BYTES / (16 * layout.size)) + 1)
+        while sum(len(part[0]) for part in self.history[1:]) >= most:
+            self.history.pop(0)
+
+    def _learn(self, sampler: Sampler) -> None:
+        chain, layout = sampler.chain, sampler.layout
+        q, g, connected = (np.concatenate(part) for part in zip(*self.history, strict=True))
+        factors: dict[int, Factor] = {}
+        for m, (n, p, start) in enumerate(zip(layout.n, layout.p, layout.offset, strict=True)):
+            if n <= p + 1 or np.sum(connected) * p < ENOUGH * (n - p):
+                if m in chain.coordinates.factors:
+                    factors[m] = chain.coordinates.factors[m]
+                continue
+            X, G = (part[:, start : start + n * p].reshape(-1, p, n) for part in (q, g))
+            factor, condition = estimate(X, G - (G @ X.swapaxes(1, 2)) @ X)
+            if condition > GATE:
+                factors[m] = factor
+        if factors or chain.coordinates.factors:
+            sampler.set_coordinates(RowCoordinates(layout, factors))
+            chain.path = *chain.coordinates.gradients(q, g, to_x=False), connected[1:]
+            chain.mass_change = np.inf
+
+    def finalize(self, sampler: Sampler) -> None:
+        self.history.clear()
