@@ -11,6 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+SYMMETRY_TOLERANCE = 1e-8
+LARGEST_INTEGER = 2**31 - 1
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -14,7 +14,7 @@ from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine import lbfgs
 from pymc_stiefel.engine.adaptation.search import ITERATIONS, TOLERANCE
 from pymc_stiefel.engine.blocks import NEVER
-from pymc_stiefel.optimize._search import Optimum, _positive, _reader
+from pymc_stiefel.optimize._common import Optimum, positive, reader
 
 __all__ = ["TrappedChain", "initial_points", "trapped"]
 
@@ -81,7 +81,7 @@ def initial_points(
     >>> bool(starts[0]["x"][2] > 0.99), len(starts)
     (True, 2)
     """
-    _positive(chains=chains, tries=tries, agree=agree)
+    positive(chains=chains, tries=tries, agree=agree)
     if keep not in ("matrices", "all"):
         raise ValueError(f"keep must be 'matrices' or 'all', got keep={keep!r}")
     search = _Searcher(modelcontext(model), compile_kwargs)
@@ -223,7 +223,7 @@ class _Searcher:
         point = self.make_point(0)
         values = model.continuous_value_vars
         self.density = ModelDensity(model, values, point, widths=True, compile_kwargs=compile_kwargs)
-        self.read: Callable[[np.ndarray], Optimum] = _reader(model, self.density, point)
+        self.read: Callable[[np.ndarray], Optimum] = reader(model, self.density, point)
         self.moves, self.evaluations = _sign_moves(self.density.layout), 0
 
     def start(self, rng: np.random.Generator) -> np.ndarray:
