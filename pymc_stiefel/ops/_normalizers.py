@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
@@ -27,6 +28,7 @@ class Normalizer(Differentiable):
     """Value and gradient of a log normaliser, in its last input; NaN outside the domain (samplers do look there)."""
 
     __props__: tuple[str, ...] = ()
+    gufunc_signature: str
 
     def make_node(self, *inputs):
         parameter = as_float(inputs[-1])
@@ -61,10 +63,15 @@ class Normalizer(Differentiable):
         *given, parameter = inputs
         total: Any = parameter.zeros_like()
         if not isinstance(cotangents[0].type, DisconnectedType):
-            total = cotangents[0] * self(*inputs)[1]
+            total = cotangents[0] * _outputs(self, *inputs)[1]
         if not isinstance(cotangents[1].type, DisconnectedType):
             total = total + Curvature(self)(*inputs, cotangents[1])
         return [*(x.zeros_like(dtype=parameter.dtype) for x in given), total]
+
+
+def _outputs(op: Op, *inputs: Any) -> Any:
+    """The outputs of an Op that has several."""
+    return op(*inputs)
 
 
 class Curvature(Differentiable):
@@ -151,14 +158,14 @@ class LogBingham(Normalizer):
 
 def log_hyp0f1_singular(n: Any, s: Any) -> Any:
     """Symbolic log normaliser of the matrix Langevin law from singular values ``(..., p)``."""
-    return Blockwise(LogHyp0F1())(n, s)[0]
+    return _outputs(Blockwise(LogHyp0F1()), n, s)[0]
 
 
 def log_hyp0f1_matrix(F: Any) -> Any:
     """Symbolic log normaliser of the matrix Langevin law from ``F`` of shape ``(..., n, p)``."""
-    return Blockwise(LogHyp0F1Matrix())(F)[0]
+    return _outputs(Blockwise(LogHyp0F1Matrix()), F)[0]
 
 
 def log_bingham_matrix(A: Any, p: int) -> Any:
     """Symbolic log normaliser of ``etr(X'AX)`` from ``A`` of shape ``(..., n, n)``."""
-    return Blockwise(LogBingham(p))(A)[0]
+    return _outputs(Blockwise(LogBingham(p)), A)[0]
