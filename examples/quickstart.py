@@ -35,7 +35,7 @@ def build_model(returns: pd.DataFrame, p: int = 2) -> pm.Model:
         U = pst.StiefelUniform("U", n=n, p=p, dims=("stock", "component"))
         scale = pm.HalfNormal("scale", 2, dims="component")
         noise = pm.HalfNormal("noise", 1)
-        pm.MvNormal("returns", 0, cov=(U * scale**2) @ U.T + noise**2 * np.eye(n), observed=returns.to_numpy())
+        pst.LowRankMvNormal("returns", 0, cov_factor=U * scale, cov_diag=noise**2, observed=returns.to_numpy())
     return model
 
 
@@ -46,11 +46,14 @@ def main() -> None:
     parser.add_argument("--output", default="quickstart.png", help="where to save the picture")
     options = parser.parse_args()
     draws = 300 if options.quick else 1000
-    with build_model(monthly_returns()):
-        # PyMC's own R-hat covers the raw entries of U, whose signs and order differ between chains: see the summary
+    model = build_model(monthly_returns())
+    with model:
+        # PyMC's own R-hat covers the raw entries of U, whose signs and order differ between chains: check knows better
         idata = pm.sample(
             draws, tune=draws, chains=4, cores=2, random_seed=1, progressbar=False, compute_convergence_checks=False
         )
+
+    pst.check(idata, model)
 
     # Signs and order of the columns are not identified: align them, the scales along with them, largest first.
     aligned = pst.align(idata, "U", order_by="scale")
