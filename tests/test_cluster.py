@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 
 import joblib
@@ -464,6 +465,49 @@ def test_dask_with_a_kill(model, reference, tmp_path, way):
                 result = pst.sample_chains(**SETTINGS, **SILENT, **options)
         assert (tmp_path / "flag").exists()
         assert_same(result, reference)
+
+
+CACHE = """
+import sys, time
+import numba.core.event, numpy as np
+import pymc as pm, pymc_stiefel as pst
+from tests.test_cluster import Inline
+
+with pm.Model() as model:
+    pst.MatrixLangevin("X", F=np.eye(3, 2))
+while time.time() < float(sys.argv[1]):
+    time.sleep(0.001)
+with numba.core.event.install_recorder("numba:llvm_lock") as compilations:
+    step = pst.OrthogonalHMC(n_steps=3, step_size=0.3, model=model)
+    draws = pst.sample_chains(5, tune=5, chains=2, random_seed=1, model=model, step=step, executor=Inline(), quiet=True)
+print(draws["posterior"]["X"].values.tobytes().hex(), len(compilations.buffer))
+"""
+
+
+@pytest.mark.integration
+def test_two_workers_fill_one_cache_at_once(tmp_path):
+    """Both start with the same empty directory; a third finds all that they compiled."""
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
+        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path / 'pytensor'}",
+        "PYTHONPATH": os.getcwd(),
+    }
+
+    def start(when):
+        command = [sys.executable, "-W", "ignore", "-c", CACHE, str(when)]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def result(process):
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0
+        draws, compilations = output.split()[-2:]
+        return draws, int(compilations)
+
+    together = [start(time.time() + 20.0) for _ in range(2)]
+    (one, first), (two, _) = [result(process) for process in together]
+    third, later = result(start(0.0))
+    assert one == two == third
+    assert later < first / 4
 
 
 @pytest.mark.integration
