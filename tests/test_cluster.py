@@ -470,17 +470,16 @@ def test_dask_with_a_kill(model, reference, tmp_path, way):
 CACHE = """
 import sys, time
 import numba.core.event, numpy as np
-import pymc as pm, pymc_stiefel as pst
-from tests.test_cluster import Inline
-
-with pm.Model() as model:
-    pst.MatrixLangevin("X", F=np.eye(3, 2))
+import pymc_stiefel as pst
+from pymc_stiefel.draws._rejection import vmf_deficits
+from tests.test_cluster import Inline, normal_model
 while time.time() < float(sys.argv[1]):
     time.sleep(0.001)
-with numba.core.event.install_recorder("numba:llvm_lock") as compilations:
-    step = pst.OrthogonalHMC(n_steps=3, step_size=0.3, model=model)
-    draws = pst.sample_chains(5, tune=5, chains=2, random_seed=1, model=model, step=step, executor=Inline(), quiet=True)
-print(draws["posterior"]["X"].values.tobytes().hex(), len(compilations.buffer))
+with numba.core.event.install_recorder("numba:compile") as compilations:
+    own = np.empty(4)
+    vmf_deficits(3, 5.0, own, np.random.default_rng(1))
+    result = pst.sample_chains(5, tune=5, chains=2, random_seed=1, model=normal_model(), executor=Inline(), quiet=True)
+print((own.tobytes() + result["posterior"]["mu"].values.tobytes()).hex(), len(compilations.buffer))
 """
 
 
@@ -489,7 +488,8 @@ def test_two_workers_fill_one_cache_at_once(tmp_path):
     """Both start with the same empty directory; a third finds all that they compiled."""
     environment = os.environ | {
         "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
-        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path / 'pytensor'}",
+        # with PyTensor's fast math, code from the cache rounds otherwise than code fresh from the compiler
+        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path / 'pytensor'},numba__fastmath=False",
         "PYTHONPATH": os.getcwd(),
     }
 
@@ -504,10 +504,10 @@ def test_two_workers_fill_one_cache_at_once(tmp_path):
         return draws, int(compilations)
 
     together = [start(time.time() + 20.0) for _ in range(2)]
-    (one, first), (two, _) = [result(process) for process in together]
-    third, later = result(start(0.0))
+    (one, compiled), (two, _) = [result(process) for process in together]
+    third, compiled_later = result(start(0.0))
     assert one == two == third
-    assert later < first / 4
+    assert compiled > 0 and compiled_later == 0
 
 
 @pytest.mark.integration
