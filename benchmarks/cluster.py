@@ -35,7 +35,7 @@ PCA = "ppca 30, [5, 3, 1.5]"
 SILENT = {"progressbar": False, "compute_convergence_checks": False}
 
 MEMORY = """
-import json, os, resource, sys, time
+import json, os, sys, time
 import joblib, numpy as np, pymc as pm, pymc_stiefel as pst
 chains, store = int(sys.argv[1]), sys.argv[2]
 with pm.Model():
@@ -43,10 +43,12 @@ with pm.Model():
     begin = time.perf_counter()
     with joblib.parallel_config("loky", n_jobs=2):
         idata = pst.sample_chains(1000, tune=200, chains=chains, random_seed=1, store=store, progressbar=False)
+# not getrusage: its peak is inherited from the process that started this one
+peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 files = [os.path.join(root, name) for root, _, names in os.walk(store) for name in names]
 print(json.dumps({
     "chains": chains,
-    "driver_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    "driver_megabytes": int(peak) / 1024,
     "seconds": time.perf_counter() - begin,
     "store_megabytes": sum(map(os.path.getsize, files)) / 1e6,
     "files_per_chain": len(files) / chains,
@@ -122,20 +124,19 @@ def memory(chains: int) -> dict:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def per_task(chains: int = 200) -> dict[str, float]:
+def per_task(chains: int = 5000) -> dict[str, float]:
     """What the driver does for each chain before it is submitted, and the size of a task."""
-    from pymc_stiefel.cluster._checks import pickled
+    from pymc_stiefel.cluster._checks import pickled, versions
     from pymc_stiefel.cluster._plan import Job, prepare
+    from pymc_stiefel.cluster._store import Store
+    from pymc_stiefel.cluster._tasks import Task
 
-    model = PROBLEMS[PCA]().build("manifold")
-
-    def job():
-        return Job(model, None, {}, 10, 10, {}, {})
-
-    prepare(job(), 2, 1)
-    few, many = seconds(lambda: prepare(job(), 2, 1)), seconds(lambda: prepare(job(), 2 + chains, 1))
-    parts = prepare(job(), 2, 1)
-    return {"start_milliseconds": 1e3 * (many - few) / chains, "chain_bytes": float(len(pickled(parts[0])))}
+    # a factory: no step is compiled, so that only the chains count
+    job = Job(PROBLEMS[PCA]().build("manifold"), pst.StiefelNUTS, {}, 10, 10, {}, {})
+    few, many = (min(seconds(lambda n=n: prepare(job, n, 1)) for _ in range(3)) for n in (2, 2 + chains))
+    chain = prepare(job, 2, 1)[0]
+    task = Task(pickled(chain), 0, None, "0" * 64, versions(), Store.at("draws.zarr"))
+    return {"preparing_milliseconds": 1e3 * (many - few) / chains, "bytes": float(len(pickled(task)))}
 
 
 def main() -> None:

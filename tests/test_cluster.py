@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 
 import joblib
@@ -464,6 +465,49 @@ def test_dask_with_a_kill(model, reference, tmp_path, way):
                 result = pst.sample_chains(**SETTINGS, **SILENT, **options)
         assert (tmp_path / "flag").exists()
         assert_same(result, reference)
+
+
+CACHE = """
+import sys, time
+import numba.core.event, numpy as np
+import pymc_stiefel as pst
+from pymc_stiefel.draws._rejection import vmf_deficits
+from tests.test_cluster import Inline, normal_model
+while time.time() < float(sys.argv[1]):
+    time.sleep(0.001)
+with numba.core.event.install_recorder("numba:compile") as compilations:
+    own = np.empty(4)
+    vmf_deficits(3, 5.0, own, np.random.default_rng(1))
+    result = pst.sample_chains(5, tune=5, chains=2, random_seed=1, model=normal_model(), executor=Inline(), quiet=True)
+print((own.tobytes() + result["posterior"]["mu"].values.tobytes()).hex(), len(compilations.buffer))
+"""
+
+
+@pytest.mark.integration
+def test_two_workers_fill_one_cache_at_once(tmp_path):
+    """Both start with the same empty directory; a third finds all that they compiled."""
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
+        # with PyTensor's fast math, code from the cache rounds otherwise than code fresh from the compiler
+        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path / 'pytensor'},numba__fastmath=False",
+        "PYTHONPATH": os.getcwd(),
+    }
+
+    def start(when):
+        command = [sys.executable, "-W", "ignore", "-c", CACHE, str(when)]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+    def result(process):
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == 0
+        draws, compilations = output.split()[-2:]
+        return draws, int(compilations)
+
+    together = [start(time.time() + 20.0) for _ in range(2)]
+    (one, compiled), (two, _) = [result(process) for process in together]
+    third, compiled_later = result(start(0.0))
+    assert one == two == third
+    assert compiled > 0 and compiled_later == 0
 
 
 @pytest.mark.integration
