@@ -27,6 +27,7 @@ class Normalizer(Differentiable):
     """Value and gradient of a log normaliser, in its last input; NaN outside the domain (samplers do look there)."""
 
     __props__: tuple[str, ...] = ()
+    gufunc_signature: str
 
     def make_node(self, *inputs):
         parameter = as_float(inputs[-1])
@@ -61,7 +62,7 @@ class Normalizer(Differentiable):
         *given, parameter = inputs
         total: Any = parameter.zeros_like()
         if not isinstance(cotangents[0].type, DisconnectedType):
-            total = cotangents[0] * self(*inputs)[1]
+            total = cotangents[0] * self.make_node(*inputs).outputs[1]
         if not isinstance(cotangents[1].type, DisconnectedType):
             total = total + Curvature(self)(*inputs, cotangents[1])
         return [*(x.zeros_like(dtype=parameter.dtype) for x in given), total]
@@ -149,16 +150,22 @@ class LogBingham(Normalizer):
         return bingham_curvature(A, direction, self.p)
 
 
+def _value(law: Normalizer, *inputs: Any) -> Any:
+    """The first output, for a batch of parameters."""
+    outputs: Any = Blockwise(law)(*inputs)
+    return outputs[0]
+
+
 def log_hyp0f1_singular(n: Any, s: Any) -> Any:
     """Symbolic log normaliser of the matrix Langevin law from singular values ``(..., p)``."""
-    return Blockwise(LogHyp0F1())(n, s)[0]
+    return _value(LogHyp0F1(), n, s)
 
 
 def log_hyp0f1_matrix(F: Any) -> Any:
     """Symbolic log normaliser of the matrix Langevin law from ``F`` of shape ``(..., n, p)``."""
-    return Blockwise(LogHyp0F1Matrix())(F)[0]
+    return _value(LogHyp0F1Matrix(), F)
 
 
 def log_bingham_matrix(A: Any, p: int) -> Any:
     """Symbolic log normaliser of ``etr(X'AX)`` from ``A`` of shape ``(..., n, n)``."""
-    return Blockwise(LogBingham(p))(A)[0]
+    return _value(LogBingham(p), A)
