@@ -30,7 +30,7 @@ def integer(name: str, value: Any, least: int = 1) -> int:
     except TypeError:
         raise TypeError(f"{name} must be an integer, got {shown(value)}; write {name}=4, not 4.0") from None
     if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {name}={number}")
+        raise ValueError(f"{name} must be at least {least}, got {number}")
     if number > LARGEST_INTEGER:
         raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, got {shown(value)}")
     return number
@@ -55,11 +55,11 @@ def real(name: str, value: Any, ndim: int | None = None, dtype: Any = np.float64
     try:
         array = np.asarray(value)
     except (ValueError, TypeError):
-        raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}") from None
+        raise TypeError(f"{name} must be an array of numbers, got {shown(value)}") from None
     if array.dtype.kind == "c":
         raise TypeError(f"{name} must be real, got complex numbers: {shown(value)}; use {name}.real")
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}")
+        raise TypeError(f"{name} must be an array of numbers, got {shown(value)}")
     array = np.array(array, dtype=dtype)
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

@@ -92,6 +92,8 @@ class StiefelDistribution(Continuous):
     ):
         if kwargs.get("size") is None and kwargs.get("shape") is None:
             if dims is not None:
+                if len(convert_dims(dims)) < cls.rv_op.ndim_supp:
+                    raise ValueError(f"dims {dims} of {name} are too few: one variable has {cls.rv_op.ndim_supp}")
                 kwargs["shape"] = shape_from_dims(convert_dims(dims), modelcontext(None))
             elif observed is not None:
                 kwargs["shape"] = tuple(convert_observed_data(observed).shape)
