@@ -50,7 +50,7 @@ def saddlepoint_large() -> None:
             X = np.asfortranarray(matrix_langevin(F, rng=rng))
             energy = np.empty(draws)
             for i in range(draws):
-                langevin_sweeps(X, F, 2, rng)
+                langevin_sweeps(X, F, False, 2, rng)
                 energy[i] = np.diag(X[:p]) @ base
             error = energy.reshape(50, -1).mean(1).std() / 7
             value, variance = value + weight * energy.mean(), variance + (weight * error) ** 2
@@ -71,7 +71,7 @@ def forgetting() -> None:
         report, done = [], 0
         for sweeps in (1, 2, 3, 5, 10, 20, 40):
             for X in chains:
-                langevin_sweeps(X, F, sweeps - done, rng)
+                langevin_sweeps(X, F, False, sweeps - done, rng)
             done = sweeps
             energy = [np.sum(F * X) for X in chains]
             report.append(f"{sweeps}: {np.mean(energy):.1f}")

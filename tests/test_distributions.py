@@ -267,7 +267,7 @@ BAD = {
     "p random": (TypeError, "p must be an integer", lambda: pst.StiefelUniform.dist(4, pm.Poisson.dist(2))),
     "p = 0": (ValueError, "p must be at least 1, got 0", lambda: pst.StiefelUniform.dist(4, 0)),
     "n negative": (ValueError, "got -1", lambda: pst.UnitVector.dist(-1)),
-    "n missing": (TypeError, "n must be an integer", lambda: pst.SpecialOrthogonal.dist(None)),
+    "n missing": (TypeError, "needs n, got n=None", lambda: pst.SpecialOrthogonal.dist(None)),
     "NaN in F": (ValueError, r"F must be finite, got nan at \(0, 0\)", lambda: pst.MatrixLangevin.dist(NAN)),
     "inf in A": (ValueError, "A must be finite", lambda: pst.MatrixBingham.dist(np.diag([np.inf, 1]), p=1)),
     "complex F": (TypeError, "F must be real", lambda: pst.MatrixLangevin.dist(1j * EYE42)),

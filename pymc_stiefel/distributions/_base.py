@@ -92,6 +92,8 @@ class StiefelDistribution(Continuous):
     ):
         if kwargs.get("size") is None and kwargs.get("shape") is None:
             if dims is not None:
+                if len(convert_dims(dims)) < cls.rv_op.ndim_supp:
+                    raise ValueError(f"dims {dims} of {name} are too few: one variable has {cls.rv_op.ndim_supp}")
                 kwargs["shape"] = shape_from_dims(convert_dims(dims), modelcontext(None))
             elif observed is not None:
                 kwargs["shape"] = tuple(convert_observed_data(observed).shape)
@@ -243,7 +245,7 @@ def checked_direction(
 def linear_parameters(law: str, args: Sequence[Any], F: Any, M: Any, kappa: Any) -> tuple[Any, Any, Any]:
     """``F`` alone or ``M`` and ``kappa``, from the arguments (F) or (M, kappa) and their keywords."""
     if len(args) > 2 or (args and (F is not None or M is not None)) or (len(args) == 2 and kappa is not None):
-        raise TypeError(f"{law} got too many arguments {args}; give F, or M and kappa")
+        raise ValueError(f"{law} got too many of F, M and kappa; give either F, or M and kappa")
     if len(args) == 2 or (args and kappa is not None):
         M, kappa = args[0], args[1] if len(args) == 2 else kappa
     elif args:
@@ -252,8 +254,8 @@ def linear_parameters(law: str, args: Sequence[Any], F: Any, M: Any, kappa: Any)
         drop = " and ".join(name for name, value in (("M", M), ("kappa", kappa)) if value is not None)
         raise ValueError(f"{law} got F together with {drop}; drop {drop}, or give M and kappa without F")
     if F is None and (M is None or kappa is None):
-        missing = "F, or M and kappa" if M is None and kappa is None else "M" if M is None else "kappa"
-        raise ValueError(f"{law} needs {missing}, got {missing.split(',')[0]}=None")
+        missing = "either F, or M and kappa" if M is None and kappa is None else "M" if M is None else "kappa"
+        raise ValueError(f"{law} needs {missing}, got F={F!r} and kappa={kappa!r}"[:200])
     return F, M, kappa
 
 

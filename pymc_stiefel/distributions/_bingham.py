@@ -67,6 +67,8 @@ class MatrixBingham(StiefelDistribution):
 
     @classmethod
     def dist(cls, A, B=None, p=None, *, shape=None, **kwargs):
+        if B is None and p is None and shape is None:
+            raise ValueError("MatrixBingham needs B (p x p) or the number of columns p, got B=None and p=None")
         if B is None:
             (p,) = cls.support(shape, p)
         kwargs["shape"] = shape

@@ -98,9 +98,9 @@ def _best_shift(f, q, kappa, slope):
     low, high = top + 0.5, top + slope + 0.5 * len(q)
     below, above = -1.0, 1.0 / _half_trace(f, q, kappa, slope, high)[0] - 1.0
     side = 0
-    for _ in range(60):  # false position (Illinois) on a concave increasing function
+    for k in range(150):  # false position (Illinois) on a concave increasing function, every third time bisection
         c = high - above * (high - low) / (above - below)
-        if not low < c < high:
+        if k % 3 == 2 or not low < c < high:
             c = 0.5 * (low + high)
         value = 1.0 / _half_trace(f, q, kappa, slope, c)[0] - 1.0
         if value >= 0.0:

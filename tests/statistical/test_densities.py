@@ -49,14 +49,18 @@ DENSITIES = {
     "VonMisesFisher": ((4,), lambda: pst.VonMisesFisher.dist(np.array([0.6, 0, 0.8, 0]), 2.0), True),
     "UnitVector": ((4,), lambda: pst.UnitVector.dist(n=4), True),
     "SpecialOrthogonal": ((3, 3), lambda: pst.SpecialOrthogonal.dist(n=3), True),
+    "MatrixFisher on SO(2)": ((2, 2), lambda: pst.MatrixFisher.dist(F[:2]), True),
+    "MatrixFisher on SO(3)": ((3, 3), lambda: pst.MatrixFisher.dist(np.diag([2.0, 1.0, -0.5])), True),
+    "MatrixFisher on SO(4)": ((4, 4), lambda: pst.MatrixFisher.dist(np.diag([2.0, 1.0, 1.0, 0.5])), False),
 }
+ROTATIONS = [name for name in DENSITIES if name == "SpecialOrthogonal" or "MatrixFisher" in name]
 
 
 def haar_of(name, count, rng):
     """Independent draws from the base measure of a distribution."""
     shape = DENSITIES[name][0]
     X = draws.haar(*((*shape, 1) if len(shape) == 1 else shape), size=count, rng=rng)
-    if name == "SpecialOrthogonal":
+    if name in ROTATIONS:
         X[..., 0] *= np.linalg.det(X)[:, None]
     return X[..., 0] if len(shape) == 1 else X
 
