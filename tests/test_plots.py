@@ -202,3 +202,32 @@ def test_the_page_of_analysis_runs():
     pictures = re.findall(r"!\[.*?\]\((.*?)\)", page)
     assert len(pictures) == 9 and all((DOCS / picture).exists() for picture in pictures)
     assert {name for name in pst.__all__ if name.startswith("plot_")} <= set(re.findall(r"pst\.(plot_\w+)", page))
+
+
+def test_numbers_along_the_rows_are_an_axis():
+    """Times, evenly spaced or not, are where the points are; names stand below each of sixty features."""
+    times = np.array([1990.0, 1991.0, 1992.5, 2000.0, 2010.0, 2011.0])
+    figure = drawn(pst.plot_columns(make_draws(6, 2).assign_coords(feature=times)))
+    np.testing.assert_allclose(figure.axes[0].collections[-1].get_offsets()[:, 0], times)
+    assert figure.axes[-1].get_xlabel() == "feature"
+    names = [f"feature {i}" for i in range(60)]
+    for call in (pst.plot_columns, pst.plot_loadings):
+        shown = [drawn(call(make_draws(60, 2, names=names))).axes[k].get_xticklabels() for k in (0, 1)]
+        assert names in [[label.get_text() for label in labels] for labels in shown]
+
+
+def test_many_columns_share_a_colour():
+    figure = drawn(pst.plot_alignment(make_draws(60, 40)))
+    legend = figure.axes[1].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["f0", "f1", "38 others"]
+    box, page = legend.get_window_extent(), figure.bbox
+    assert box.y0 > page.y0 and box.y1 < page.y1 and box.x1 <= page.x1
+    assert len(figure.axes[0].collections) <= 6
+
+
+def test_angles_are_in_degrees():
+    draws = make_draws(8, 2)
+    figure = drawn(pst.plot_invariants(draws, max_rows=2))
+    assert all(axis.get_title(loc="left").endswith("(degrees)") for axis in figure.axes[::2])
+    highest = max(line.get_ydata().max() for axis in figure.axes[::2] for line in axis.lines)
+    np.testing.assert_allclose(highest, np.degrees(pst.principal_angles(draws).values.max()))
