@@ -89,22 +89,23 @@ def test_orthogonal_columns_need_no_factorisation(n, p):
     np.testing.assert_allclose(found, expected, rtol=1e-10)
     logp = rewrite_pregrad(model.logp())
     assert not any("Cholesky" in str(v.owner.op) for v in ancestors([logp]) if v.owner)
-    value = quick(rewrite_pregrad(model.logp(vars=[model["y"]])), model.value_vars, [point[v.name] for v in model.value_vars])
+    value = quick(
+        rewrite_pregrad(model.logp(vars=[model["y"]])), model.value_vars, [point[v.name] for v in model.value_vars]
+    )
     np.testing.assert_allclose(value, expected.sum(), rtol=1e-10)
 
 
 def test_columns_that_are_not_orthogonal_are_not_taken_for_it():
-    r = rng()
     with pm.Model():
         Q = pst.StiefelUniform("Q", n=4, p=2)
         rows = pm.HalfNormal("rows", shape=4)
+        W = pm.Deterministic("W", Q * rows[:2])
         laws = [
             pst.LowRankMvNormal.dist(0, factor, 1.0)
-            for factor in (Q, 2 * Q, Q * rows[:2], rows[:, None] * Q, Q + 1, pt.exp(Q), Q @ np.ones((2, 2)), Q * Q)
+            for factor in (Q, W, 2 * Q, Q * rows[:2], rows[:, None] * Q, Q + 1, pt.exp(Q), Q @ np.ones((2, 2)), Q * Q)
         ]
     kinds = [type(law.owner.op).__name__ for law in laws]
-    assert kinds == ["OrthogonalFactorRV"] * 3 + ["LowRankMvNormalRV"] * 5
-    assert r is not None
+    assert kinds == ["OrthogonalFactorRV"] * 4 + ["LowRankMvNormalRV"] * 5
 
 
 def test_high_signal_to_noise():
@@ -170,10 +171,10 @@ def test_kinds_of_parts():
     y[34, [0, 2]] = np.nan
     parts = make_parts(y)
     complete = [part for part in parts if isinstance(part, Complete)]
-    assert [part.rows for part in complete] == [30, 15, 3]
-    assert [None if part.columns is None else part.columns.tolist() for part in complete] == [[1, 2, 3], None, [0, 2, 3]]
+    assert [part.rows for part in complete] == [30, 15]
+    assert [None if part.columns is None else part.columns.tolist() for part in complete] == [[1, 2, 3], None]
     (scattered,) = [part for part in parts if isinstance(part, Scattered)]
-    assert scattered.rows.tolist() == [1]
+    assert sorted(scattered.rows) == [1, 3]
     large = make_parts(r.normal(size=(5, 40)))
     assert not large[0].crossed and make_parts(r.normal(size=(30, 40)))[0].crossed
 
@@ -205,40 +206,30 @@ def factor_declaration(y, noise="feature"):
     return model
 
 
-@pytest.mark.parametrize("noise, share", [("feature", 0.0), ("common", 0.0), ("feature", 0.3)])
+@pytest.mark.parametrize("noise, share", [("common", 0.0), ("feature", 0.3)])
 def test_compiled_density_of_a_model(noise, share):
-    """Value and gradient as the samplers see them, by numba; data go in by address."""
+    """Value and gradient as the samplers see them, by numba."""
     r = rng()
     y = holes(r.normal(size=(30, 4)), share, r)
     model = factor_declaration(y, noise)
     compiled = ModelDensity(model, model.continuous_value_vars, model.initial_point(1))
-    assert compiled.reads
-    flat = compiled.pack(model.initial_point(1))
-    step = compiled.layout.stiefel
-    value, gradient = compiled(flat)
-    assert np.isfinite(value)
-    h = 1e-6
-    for k in range(step, len(flat)):
+    others = model.compile_logp(vars=model.free_RVs, **QUICK)
+
+    def expected(point):
+        W = point["W_Q_polar__"] * np.exp(point["W_d_log__"])
+        d = np.broadcast_to(np.exp(2 * point["noise_log__"]), 4)
+        return dense_rows(y, point["mu"], W, d).sum() + others(point)
+
+    first = model.initial_point(1)
+    second = {name: value + 0.3 * r.normal(size=value.shape) for name, value in first.items()}
+    second["W_Q_polar__"] = pst.draws.haar(4, 2, rng=r)
+    found = compiled(compiled.pack(second))[0] - compiled(compiled.pack(first))[0]
+    assert found == pytest.approx(expected(second) - expected(first), rel=1e-9)  # up to a constant of the expansion
+    flat, h = compiled.pack(second), 1e-6
+    _, gradient = compiled(flat)
+    for k in range(compiled.layout.stiefel, len(flat)):
         ends = [compiled(flat + s * h * np.eye(len(flat))[k])[0] for s in (1, -1)]
         assert gradient[k] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-5, abs=1e-5)
-    point = model.initial_point(1)
-    W = point["W_Q_polar__"] * np.exp(point["W_d_log__"])
-    d = np.broadcast_to(np.exp(2 * point["noise_log__"]), 4)
-    others = model.compile_logp(vars=model.free_RVs, jacobian=True, **QUICK)(point)
-    polar = -0.5 * np.sum(point["W_Q_polar__"] ** 2)  # the expansion of the orthonormal matrix, which we leave out
-    expected = dense_rows(y, point["mu"], W, d).sum() + others - polar
-    assert value - expected == pytest.approx(_constant(model, point, compiled), abs=1e-8)
-
-
-def _constant(model, point, compiled):
-    """What the expansion adds besides: the same at any orthonormal matrix."""
-    other = point | {"W_Q_polar__": np.eye(*point["W_Q_polar__"].shape)}
-    y = model.rvs_to_values[model["y"]].data
-    W = other["W_Q_polar__"] * np.exp(other["W_d_log__"])
-    d = np.broadcast_to(np.exp(2 * other["noise_log__"]), W.shape[0])
-    rest = model.compile_logp(vars=model.free_RVs, jacobian=True, **QUICK)(other)
-    polar = -0.5 * np.sum(other["W_Q_polar__"] ** 2)
-    return compiled(compiled.pack(other))[0] - dense_rows(y, other["mu"], W, d).sum() - rest + polar
 
 
 def test_jax():
@@ -249,7 +240,7 @@ def test_jax():
     model = factor_declaration(holes(r.normal(size=(12, 4)), 0.3, r))
     point = model.initial_point(1)
     found = get_jaxified_logp(model)([point[v.name] for v in model.value_vars])
-    np.testing.assert_allclose(found, -model.compile_logp(**QUICK)(point) * -1, rtol=1e-6)
+    np.testing.assert_allclose(found, model.compile_logp(**QUICK)(point), rtol=1e-6)
 
 
 # ---------------------------------------------------------------- draws
@@ -345,6 +336,7 @@ def test_kinds_of_tables(kind):
     np.testing.assert_allclose(rows, dense_rows(y, mu, W, d), rtol=1e-10)
 
 
+@pytest.mark.integration
 def test_code_of_the_issue():
     """As a user writes it, with log likelihood and predictive."""
     r = rng()

@@ -15,8 +15,9 @@ from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is
 from pymc.logprob.abstract import _logprob
 from pymc.model import modelcontext
 from pymc.pytensorf import constant_fold, convert_observed_data, normalize_rng_param
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import Identity, Mul
+from pytensor.scalar.basic import Mul
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
@@ -148,8 +149,8 @@ def _orthogonal_log_density(op, values, *inputs, **kwargs):
 
 def _has_orthogonal_columns(W: TensorVariable) -> bool:
     """A matrix of this package, or one times scales of its columns."""
-    while W.owner is not None and isinstance(W.owner.op, Elemwise) and isinstance(W.owner.op.scalar_op, Identity):
-        (W,) = W.owner.inputs  # a Deterministic
+    while W.owner is not None and isinstance(W.owner.op, ViewOp):  # a Deterministic
+        (W,) = W.owner.inputs
     if W.owner is None:
         return False
     if isinstance(W.owner.op, StiefelRV):
