@@ -191,7 +191,8 @@ def test_second_derivatives(name):
     function = pytensor.function(symbols, [slope, *pytensor.grad(slope, symbols)], **QUICK)
     h = 1e-5
     for k, probe in enumerate(direction):
-        ends = [function(*[x + s * h * probe * (i == k) for i, x in enumerate(params)])[0] for s in (1, -1)]
+        moved = [[x + s * h * probe if i == k else x for i, x in enumerate(params)] for s in (1, -1)]
+        ends = [function(*values)[0] for values in moved]
         numeric = (ends[0] - ends[1]) / (2 * h)
         assert np.sum(function(*params)[1 + k] * probe) == pytest.approx(numeric, rel=1e-5)
 
@@ -267,7 +268,7 @@ def test_draws_have_the_moments(orthogonal):
 
 
 def test_batches_broadcast_as_those_of_MvNormal():
-    for sizes in [((5, 1), (2, 3), ()), ((), (4,), (1,)), ((6,), (), ())]:
+    for sizes in [((5, 1), (3,), ()), ((), (4,), (1,)), ((6,), (), ())]:
         mu, W, d = (np.ones((*sizes[0], 3)), np.ones((*sizes[1], 3, 2)), np.ones((*sizes[2], 3)))
         shape = np.broadcast_shapes(*sizes)
         assert pm.draw(pst.LowRankMvNormal.dist(mu, W, d), random_seed=1, **QUICK).shape == (*shape, 3)
@@ -383,7 +384,7 @@ def test_noise_that_is_not_positive_is_impossible(d):
     with pm.Model() as model:
         Q = pst.StiefelUniform("Q", n=2, p=1)
         scale = pm.Normal("scale")
-        pst.LowRankMvNormal("y", 0.0, Q, np.min(d) * scale, observed=np.ones((3, 2)))
+        pst.LowRankMvNormal("y", 0.0, Q, pt.minimum(scale, np.min(d)), observed=np.ones((3, 2)))
     logp = rewrite_pregrad(model.logp(vars=[model["y"]]))
     values = [{"scale": np.array(1.0)}.get(v.name, np.eye(2, 1)) for v in model.value_vars]
     assert quick(logp, model.value_vars, values) == -np.inf
@@ -400,6 +401,5 @@ def test_bad_data():
             pst.LowRankMvNormal("y", 0.0, np.ones((2, 1)), 1.0, observed=table)
         with pytest.warns(UserWarning, match="nothing is observed of column b of"):
             pst.LowRankMvNormal("w", 0.0, np.ones((2, 1)), 1.0, observed=table.to_numpy(), dims=("row", "feature"))
-        data = pm.Data("data", np.array([[1.0, np.nan]]))
-        with pytest.raises(ValueError, match="1 missing entries"):
-            pst.LowRankMvNormal("z", 0.0, np.ones((2, 1)), 1.0, observed=data)
+        with pytest.raises(ValueError, match="infinite at"):
+            pst.LowRankMvNormal("z", 0.0, np.ones((2, 1)), 1.0, observed=pm.Data("data", [[1.0, np.inf]]))
