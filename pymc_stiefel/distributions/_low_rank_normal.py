@@ -32,7 +32,7 @@ __all__ = ["LowRankMvNormal", "LowRankMvNormalRV"]
 class LowRankMvNormalRV(SymbolicRandomVariable):
     """Draws ``mu + W z + sqrt(d) e`` with standard normal ``z`` and ``e``."""
 
-    name = "low_rank_mvnormal"
+    name = "LowRankMvNormal"
     extended_signature = "[rng],[size],(n),(n,p),(n)->[rng],(n)"
     _print_name = ("LowRankMvNormal", "\\operatorname{LowRankMvNormal}")
 
