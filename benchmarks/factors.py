@@ -42,7 +42,7 @@ def simulate(n: int, p: int, N: int, noise: str) -> np.ndarray:
 
 def build(kind: str, y: np.ndarray, p: int, noise: str) -> pm.Model:
     """The same posterior, with the likelihood written in one of three ways."""
-    (N, n), feature = y.shape, noise == "feature"
+    n, feature = y.shape[1], noise == "feature"
     with pm.Model() as model:
         Q = pst.StiefelUniform("Q", n=n, p=p)
         d = pm.HalfNormal("d", 5 * np.sqrt(n), shape=p)
