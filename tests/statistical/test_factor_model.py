@@ -72,8 +72,8 @@ class Calibration:
         rng = np.random.default_rng([24, replication])
         truth = draw_prior(rng)
         self.set_data(draw_data(**truth, rng=rng))
-        density = self.density
-        sampler = Sampler(density.layout, density.address, Settings(stages=TWO_STAGE), rng, density.extra)
+        density, settings = self.density, Settings(drift="splitting", stages=TWO_STAGE)
+        sampler = Sampler(density.layout, density.address, settings, rng, density.extra)
         q, kept = self.start.copy(), np.empty((RANKS - 1, self.start.size))
         for k in range(-300, thin * (RANKS - 1)):
             sampler.chain.tune = k < -30
