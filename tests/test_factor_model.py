@@ -232,6 +232,7 @@ def test_what_factor_model_refuses():
         pst.factor_model(y, 1, scale=np.ones(3))
 
 
+@pytest.mark.integration
 def test_picture_of_the_model():
     graphviz = pytest.importorskip("graphviz")
     graph = pm.model_to_graphviz(pst.factor_model(np.random.default_rng(1).normal(size=(9, 3)), 2))
