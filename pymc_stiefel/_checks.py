@@ -65,7 +65,7 @@ def whole(name: str, value: Any, least: int = 1) -> int:
             f"write {name}=4, not 4.0 or a random variable"
         ) from None
     if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {name}={number}")
+        raise ValueError(f"{name} must be at least {least}, got {number}")
     if number > LARGEST_INTEGER:
         raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, got {shown(value)}")
     return number

@@ -74,6 +74,14 @@ def test_bayesian_pca(tmp_path):
     assert number(r"divergences: (\d+)", text) < 5
 
 
+def test_many_features(tmp_path):
+    """Intervals of held-out entries cover what they should, and the factors are those simulated."""
+    text = run("many_features", "--output", str(tmp_path / "scores.png"))
+    assert 0.88 < number(r"90 % interval: (\S+)", text) < 0.92  # of 20 000, in rows that share their scores
+    assert number(r"variance that is predicted: (\S+)", text) > 0.1
+    assert max(float(a) for a in re.search(r"loadings \(degrees\): (.*)", text).group(1).split(" / ")) < 45
+
+
 def test_eigenmodel(tmp_path):
     """All chains find the signs of the simulated network, and integrations by parts hold."""
     text = run("eigenmodel", "--output", str(tmp_path / "network.png"))

@@ -15,6 +15,9 @@ __all__ = ["Complete", "Patterns", "Scattered", "make_parts"]
 MAX_GROUPS = 4
 """Patterns of missing entries with cross products of their own; each adds operations to the graph."""
 
+MIN_ROWS = 8
+"""Rows of a pattern that are worth it."""
+
 _number = itertools.count()
 
 
@@ -106,7 +109,7 @@ def make_parts(table: NDArray) -> list[Complete | Scattered]:
     if patterns.complete:
         return [_complete(table, None)]
     number, width = np.bincount(patterns.of_row), patterns.observed.sum(axis=1)
-    many = [k for k in np.argsort(-number)[:MAX_GROUPS] if 0 < width[k] <= 2 * number[k]]
+    many = [k for k in np.argsort(-number)[:MAX_GROUPS] if number[k] >= MIN_ROWS and 0 < width[k] <= 2 * number[k]]
     parts: list[Complete | Scattered] = []
     for k in many:
         columns = np.flatnonzero(patterns.observed[k])

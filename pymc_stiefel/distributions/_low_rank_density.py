@@ -23,6 +23,8 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Mul
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.basic import register_canonicalize
 from pytensor.tensor.variable import TensorConstant
@@ -267,6 +269,7 @@ class WithGradient(_Identity):
 def sum_of_rows(fgraph, node):
     """The sum by sufficient statistics, if neither mean nor covariance differ by row and the data are fixed."""
     (x,), axes = node.inputs, node.op.axis
+    x, scale = _without_scale(x)
     if x.owner is None or not isinstance(x.owner.op, Rows) or (axes is not None and len(axes) < x.ndim):
         return None
     _, value, mu, W, d, *arrays = x.owner.inputs
@@ -275,7 +278,16 @@ def sum_of_rows(fgraph, node):
         return None
     mu, W, d = cores
     parts = [_with_gradient((mu, W, _positive(d)), part) for part in _bound(x.owner.op.parts, arrays, value)]
-    return [pt.switch(pt.all(d > 0), pt.sum(parts), -np.inf).astype(node.outputs[0].dtype)]
+    return [(scale * pt.switch(pt.all(d > 0), pt.sum(parts), -np.inf)).astype(node.outputs[0].dtype)]
+
+
+def _without_scale(x):
+    """Rows and a scalar that they are multiplied with, as ``total_size`` does."""
+    if x.owner is None or not isinstance(x.owner.op, Elemwise) or not isinstance(x.owner.op.scalar_op, Mul):
+        return x, 1.0
+    rows = [factor for factor in x.owner.inputs if not all(factor.type.broadcastable)]
+    scalars = [factor.squeeze() for factor in x.owner.inputs if all(factor.type.broadcastable)]
+    return (rows[0], pt.prod(scalars)) if len(rows) == 1 else (x, 1.0)
 
 
 def _bound(parts, arrays, value) -> list[Any]:

@@ -15,8 +15,9 @@ from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is
 from pymc.logprob.abstract import _logprob
 from pymc.model import modelcontext
 from pymc.pytensorf import constant_fold, convert_observed_data, normalize_rng_param
+from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import Identity, Mul
+from pytensor.scalar.basic import Mul
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
@@ -31,7 +32,7 @@ __all__ = ["LowRankMvNormal", "LowRankMvNormalRV"]
 class LowRankMvNormalRV(SymbolicRandomVariable):
     """Draws ``mu + W z + sqrt(d) e`` with standard normal ``z`` and ``e``."""
 
-    name = "low_rank_mvnormal"
+    name = "LowRankMvNormal"
     extended_signature = "[rng],[size],(n),(n,p),(n)->[rng],(n)"
     _print_name = ("LowRankMvNormal", "\\operatorname{LowRankMvNormal}")
 
@@ -148,8 +149,8 @@ def _orthogonal_log_density(op, values, *inputs, **kwargs):
 
 def _has_orthogonal_columns(W: TensorVariable) -> bool:
     """A matrix of this package, or one times scales of its columns."""
-    while W.owner is not None and isinstance(W.owner.op, Elemwise) and isinstance(W.owner.op.scalar_op, Identity):
-        (W,) = W.owner.inputs  # a Deterministic
+    while W.owner is not None and isinstance(W.owner.op, ViewOp):  # a Deterministic
+        (W,) = W.owner.inputs
     if W.owner is None:
         return False
     if isinstance(W.owner.op, StiefelRV):
@@ -165,9 +166,13 @@ def _has_orthogonal_columns(W: TensorVariable) -> bool:
 
 def _length(x: TensorVariable, axis: int) -> int | None:
     """Length along an axis if it is known at declaration."""
-    if x.type.shape[axis] is not None:
-        return x.type.shape[axis]
-    (length,) = constant_fold([x.shape[axis]], raise_not_constant=False)
+    return x.type.shape[axis] if x.type.shape[axis] is not None else _number(x.shape[axis])
+
+
+def _number(length: Any) -> int | None:
+    """A length if it is known at declaration."""
+    if isinstance(length, Variable):
+        (length,) = constant_fold([length], raise_not_constant=False)
     return int(length) if isinstance(length, int | np.integer | np.ndarray) else None
 
 
@@ -175,12 +180,12 @@ def _check_shapes(mu: TensorVariable, W: TensorVariable, d: TensorVariable, shap
     """The number of features, on which all parameters and the shape must agree."""
     n = _length(W, -2)
     lengths = [_length(x, -1) for x in (mu, d) if x.ndim]
-    if shape is not None and not isinstance(shape, Variable) and np.ndim(shape) == 1 and len(shape):
-        lengths.append(int(shape[-1]) if isinstance(shape[-1], int | np.integer) else None)
-        lengths[-1] = None if lengths[-1] == 1 else lengths[-1]
+    given = None if shape is None or isinstance(shape, Variable) else tuple(map(_number, np.atleast_1d(shape)))
+    if given:
+        lengths.append(given[-1])
     if n is not None and any(length not in (None, 1, n) for length in lengths):
         shapes = [tuple(_length(x, axis) for axis in range(x.ndim)) for x in (mu, W, d)]
-        data = "" if shape is None else f", and the variable or its data {tuple(shape)}"
+        data = "" if given is None else f", and the variable or its data {given}"
         raise ValueError(
             f"shapes do not fit: mu is {shapes[0]}, cov_factor {shapes[1]}, cov_diag {shapes[2]}{data}; need (..., n), "
             "(..., n, p) and (..., n) with the same number of features n, or scalars for mu and cov_diag"
@@ -193,14 +198,8 @@ def _check_observed(name: str, observed: Any, dims: Any) -> Variable:
     features = getattr(observed, "columns", None)
     data = convert_observed_data(observed)
     if isinstance(data, Variable) and not isinstance(data, Constant):
-        shared = [data] if hasattr(data, "get_value") else []
-        for values in (np.asarray(one.get_value(borrow=True)) for one in shared):
-            _refuse_infinite(name, values)
-            if np.isnan(values).any():
-                raise ValueError(
-                    f"pm.Data observed by {name!r} has {np.isnan(values).sum()} missing entries: give the table itself "
-                    "as observed, since the density is made for its pattern of missing entries"
-                )
+        if hasattr(data, "get_value"):  # pm.Data has refused NaN itself
+            _refuse_infinite(name, np.asarray(data.get_value(borrow=True)))
         return data
     values = np.ma.filled(np.ma.asarray(data.data if isinstance(data, Constant) else data).astype("float64"), np.nan)
     _refuse_infinite(name, values)
