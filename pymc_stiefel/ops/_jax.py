@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from pytensor.link.jax.dispatch import jax_funcify
 
+from pymc_stiefel.ops import _jax_bingham as bingham
 from pymc_stiefel.ops import _jax_normalizers as native
 from pymc_stiefel.ops._normalizers import (
     LogBingham,
@@ -81,9 +82,9 @@ def _funcify_log_hyp0f1_matrix_gradient(op, **kwargs):
 
 @jax_funcify.register(LogBingham)
 def _funcify_log_bingham(op, **kwargs):
-    return lambda A: native.log_bingham_matrix(A, op.p)
+    return lambda A: bingham.log_bingham_matrix(A, op.p)
 
 
 @jax_funcify.register(LogBinghamGradient)
 def _funcify_log_bingham_gradient(op, **kwargs):
-    return lambda A: native.bingham_matrix_value_and_grad(A, op.p)[1]
+    return lambda A: bingham.bingham_matrix_value_and_grad(A, op.p)[1]
