@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,16 @@ def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any],
     for name, found in (("observed_data", find_observations(model)), ("constant_data", find_constants(model))):
         if found:
             groups[name] = found
+    with warnings.catch_warnings():  # more chains than draws are meant
+        warnings.filterwarnings("ignore", "(Found chain dimension to be longer|More chains)", UserWarning)
+        idata = _from_dict(groups, coords, dims, attributes, library)
+    if with_likelihood:
+        with model:
+            pm.compute_log_likelihood(idata, progressbar=False)
+    return idata
+
+
+def _from_dict(groups: dict[str, Any], coords: dict, dims: dict, attributes: dict[str, Any], library: Any) -> Any:
     try:
         from arviz_base import from_dict, make_attrs
     except ImportError:  # ArviZ 0.x
@@ -121,14 +132,9 @@ def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any],
         from arviz.data.base import make_attrs
 
         attrs = make_attrs(attributes, library=library)
-        idata = from_dict(**groups, coords=coords, dims=dims, posterior_attrs=attrs, save_warmup=False)
-    else:
-        attrs = {"posterior": make_attrs(attributes, inference_library=library)}
-        idata = from_dict(data=groups, coords=coords, dims=dims, sample_dims=["chain", "draw"], attrs=attrs)
-    if with_likelihood:
-        with model:
-            pm.compute_log_likelihood(idata, progressbar=False)
-    return idata
+        return from_dict(**groups, coords=coords, dims=dims, posterior_attrs=attrs, save_warmup=False)
+    attrs = {"posterior": make_attrs(attributes, inference_library=library)}
+    return from_dict(data=groups, coords=coords, dims=dims, sample_dims=["chain", "draw"], attrs=attrs)
 
 
 def convergence_warnings(idata: Any, store: Store, model: pm.Model, target_accept: float) -> None:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.link.jax.dispatch import jax_funcify
 
+from pymc_stiefel.ops import _jax_bingham as bingham
 from pymc_stiefel.ops import _jax_normalizers as native
 from pymc_stiefel.ops._curvature import polar_curvature
 from pymc_stiefel.ops._normalizers import Curvature, LogBingham, LogHyp0F1, LogHyp0F1Matrix
@@ -89,4 +90,4 @@ def _funcify_log_hyp0f1_matrix(op, **kwargs):
 
 @jax_funcify.register(LogBingham)
 def _funcify_log_bingham(op, **kwargs):
-    return lambda A: (native.log_bingham_matrix(A, op.p), native.bingham_matrix_value_and_grad(A, op.p)[1])
+    return lambda A: (bingham.log_bingham_matrix(A, op.p), bingham.bingham_matrix_value_and_grad(A, op.p)[1])

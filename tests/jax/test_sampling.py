@@ -298,12 +298,12 @@ def test_superchains_chunks_data_and_likelihood(caplog):
         u = pst.UnitVector("u", n=3, dims="row")
         pm.Normal("y", u, 0.5, observed=data, dims="row")
         idata = pst.jax.sample(
-            23, tune=60, chains=16, superchains=4, random_seed=1, idata_kwargs={"log_likelihood": True}
+            23, tune=60, chains=32, superchains=4, random_seed=1, idata_kwargs={"log_likelihood": True}
         )
         model.set_data("data", np.array([3.0, 0.0, 0.0]))
         moved = pst.jax.sample(30, tune=60, chains=16, random_seed=1, progressbar=False, var_names=["u"])
-    assert idata["posterior"]["u"].shape == (16, 23, 3)
-    assert idata["log_likelihood"]["y"].shape == (16, 23, 3)
+    assert idata["posterior"]["u"].shape == (32, 23, 3)
+    assert idata["log_likelihood"]["y"].shape == (32, 23, 3)
     assert idata["posterior"].attrs["nested_r_hat_lp"] < 1.2
     np.testing.assert_array_equal(idata["observed_data"]["y"], [0.3, -0.1, 0.2])
     assert float(moved["posterior"]["u"][..., 0].mean()) > 0.8
