@@ -2,6 +2,7 @@
 
 import inspect
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -273,3 +274,60 @@ def test_transformed_values_and_the_optimisers_record(joint_model):
     assert record.evaluations == best.n_evaluations
     np.testing.assert_allclose(np.exp(best["scale_log__"]), best["scale"])
     np.testing.assert_array_equal(best["U_polar__"], best["U"])
+# ---------------------------------------------------------------- starts of chains
+
+
+def two_modes():
+    """Three vectors that like to agree, each near either pole: signs that differ are traps, and scales follow them."""
+    with pm.Model() as model:
+        x = pst.UnitVector("x", n=4, shape=(3, 4))
+        s = pm.HalfNormal("s", 1.0)
+        pm.Potential("poles", 40 * pt.sum(x[:, 0] ** 2) + 15 * pt.sum(x[1:, 0] * x[:-1, 0]) + 5 * x[0, 0] - s)
+    return model
+
+
+def test_initial_points_are_at_the_best_mode():
+    model = two_modes()
+    starts = pst.initial_points(model, 3, random_seed=1)
+    assert len(starts) == 3
+    for start in starts:
+        np.testing.assert_allclose(start["x"][:, 0], 1.0, atol=1e-3)
+        assert start.logp == pytest.approx(max(start.history), abs=1.0)
+        assert 3 <= len(start.history) <= 8 and start.n_evaluations > 10
+    climbed = pst.initial_points(model, 1, random_seed=1, keep="all")[0]
+    assert climbed["s"] != starts[0]["s"]
+    with model:
+        idata = pm.sample(
+            20, tune=20, chains=3, cores=1, initvals=starts, progressbar=False, random_seed=1,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    assert np.all(idata["posterior"]["x"].values[..., 0] > 0.5)
+
+
+def test_trapped_chains_are_found():
+    """Of draws made by hand: two chains at the best mode, one beyond a wall of signs."""
+    model, rng = two_modes(), np.random.default_rng(0)
+    x = np.zeros((3, 10, 3, 4))
+    x[..., 0] = 1.0
+    x[2, :, 2, 0] = -1.0
+    x += 0.05 * rng.standard_normal(x.shape)
+    x /= np.linalg.norm(x, axis=-1, keepdims=True)
+    lp = np.where(np.arange(3) == 2, 120.0, 150.0)[:, None] + rng.standard_normal((3, 10))
+    posterior = {"x": x, "s": np.full((3, 10), 0.5)}
+    both = {"posterior": az.convert_to_dataset(posterior), "sample_stats": az.convert_to_dataset({"lp": lp})}
+    found = optimize.trapped(model, both)
+    assert [one.chain for one in found] == [2]
+    assert found[0].below == pytest.approx(30.0, abs=1.0)
+    assert found[0].apart == pytest.approx(30.0, abs=2.0)
+    assert optimize.trapped(model, {name: part.isel(chain=[0, 1]) for name, part in both.items()}) == []
+    known = [pst.Optimum()._describe(logp=1000.0)]
+    assert len(optimize.trapped(model, both, starts=known)) == 3
+    with pytest.raises(ValueError, match="no draws of s"):
+        optimize.trapped(model, {"posterior": both["posterior"].drop_vars("s"), "sample_stats": both["sample_stats"]})
+
+
+def test_bad_starts_are_refused():
+    with pytest.raises(ValueError, match="chains must be positive, got chains=0"):
+        pst.initial_points(two_modes(), 0)
+    with pytest.raises(ValueError, match="keep must be 'matrices' or 'all', got keep='some'"):
+        pst.initial_points(two_modes(), keep="some")
