@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_stiefel as pst
+from pymc_stiefel import optimize
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine import lbfgs as _lbfgs
 from pymc_stiefel.engine.blocks import make_layout
