@@ -82,7 +82,10 @@ def plot_scores(
     with panels(ax, (1, 1), (4.6, 4.2)) as (figure, (axis,)):
         for k, label in enumerate(groups):
             own, colour = of_row == k, PALETTE[k % len(PALETTE)]
-            _draw_ellipses(axis, tuple(part[own] for part in ellipses), colour, 0.12)
+            # many ellipses overlap: the fainter each, the more there are
+            _draw_ellipses(
+                axis, tuple(part[own] for part in ellipses), colour, float(np.clip(4 / len(own), 0.015, 0.12))
+            )
             axis.scatter(*centre[own].T, s=9, color=colour, label=str(label), zorder=3)
         if loadings is not None:
             source, name = (data, loadings) if isinstance(loadings, str) else (loadings, None)
@@ -92,6 +95,7 @@ def plot_scores(
         axis.axhline(0, color=GREY, lw=0.5, zorder=0)
         axis.axvline(0, color=GREY, lw=0.5, zorder=0)
         axis.set(xlabel=names[chosen[0]], ylabel=names[chosen[1]])
+        axis.margins(0.12)
         axis.autoscale_view()
         if colors is not None:
             axis.legend(loc="best", handletextpad=0.1)
