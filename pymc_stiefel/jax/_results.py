@@ -155,5 +155,5 @@ def convergence_warnings(idata: Any, store: Store, model: pm.Model, target_accep
     diverging, value = int(store.stats["diverging"].sum()), rhat(store.stats["lp"])
     if diverging:
         _log.warning("There were %d divergences after tuning. Increase target_accept or reparameterise.", diverging)
-    if not value < RHAT_LIMIT:
+    if value > RHAT_LIMIT:  # NaN for a constant density
         _log.warning("R-hat of the log density is %.3f: run longer chains.", value)

@@ -28,7 +28,7 @@ __all__ = ["Sampler", "sample"]
 
 _log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear where PyMC's own do
 
-CHUNK_BYTES = 2**27
+CHUNK_BYTES = 2**25
 PROGRESS_STEPS = 10
 STARTS_TRIED = 10
 
