@@ -275,6 +275,8 @@ def test_transformed_values_and_the_optimisers_record(joint_model):
     assert record.evaluations == best.n_evaluations
     np.testing.assert_allclose(np.exp(best["scale_log__"]), best["scale"])
     np.testing.assert_array_equal(best["U_polar__"], best["U"])
+
+
 # ---------------------------------------------------------------- starts of chains
 
 
