@@ -34,8 +34,12 @@ def _drifts(address, x, a, b, n, p, t, c, w, scratch, blas, count):
 
 def drift(kind, X, r, t, c, w, count=1):
     """``count`` drifts of one matrix by the compiled code: ``(X, r) -> (X, r)``."""
+    return split_drift(kind, X, *geo.split_tangent(X, r), t, c, w, count)
+
+
+def split_drift(kind, X, A, B, t, c, w, count=1):
+    """The same from the two parts of the momentum, which need not be finite."""
     n, p = X.shape
-    A, B = geo.split_tangent(X, r)
     x, a, b = X.T.copy(), A.copy(), B.T.copy()
     scratch, blas = np.zeros(scratch_size(n, p)), make_blas(2 * p)
     _drifts(drift_address(kind), x, a, b, n, p, float(t), np.array(c), np.array(w), scratch, blas, count)

@@ -210,7 +210,7 @@ class HouseholderTransform(Transform):
         """The chart of a variable from its value, of the same shape, and the inputs of its random variable."""
         # the last parameter of a law of vectors has one dimension less than the value, no other has
         vector = bool(inputs) and inputs[-1].type.ndim == value.type.ndim - 1
-        n, p = (value.type.shape[-1], 1) if vector else value.type.shape[-2:]
+        n, p = (value.type.shape[-1], 1) if vector else (None, None, *value.type.shape)[-2:]
         if n is None or p is None:
             raise ValueError(f"the Householder transform got n={n}, p={p}: use HouseholderTransform(n, p)")
         whole = [x.type.dtype.startswith("int") for x in inputs[2:]]  # the integer n alone comes first for rotations

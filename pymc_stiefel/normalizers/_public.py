@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_stiefel import _checks as check
@@ -205,3 +206,12 @@ def log_bingham(n: int, a: ArrayLike, b: ArrayLike) -> tuple[float, Vector]:
         )
     value, grad = _bingham.log_bingham_frame(p, b[0] * a)
     return float(value), b[0] * grad
+
+
+def _use_compiled(public, compiled) -> None:
+    """Let compiled code that calls a function for users call the compiled one, which checks nothing."""
+    overload(public)(lambda n, parameter: lambda n, parameter: compiled(n, parameter))
+
+
+_use_compiled(log_hyp0f1, _functions.log_hyp0f1)
+_use_compiled(log_hyp0f1_vector, _bessel.log_hyp0f1_vector)

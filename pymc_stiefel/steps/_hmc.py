@@ -57,8 +57,9 @@ class _ManifoldHMC(ManifoldStep):
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
+        **{name: (bool if STATISTICS[name] == bool else STATISTICS[name].type, []) for name in NAMES},
+        # of what PyMC's NUTS reports too, its exact types, so that both can be in one compound step
         **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
-        **{name: (STATISTICS[name].type, []) for name in NAMES},
     }
     blank_stats: ClassVar = dict.fromkeys(stats_dtypes_shapes)
 
@@ -228,7 +229,9 @@ class GeodesicHMC(_ManifoldHMC):
 
     Parameters
     ----------
-    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, reflect
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, adapt_rows
+        As for :class:`~pymc_stiefel.OrthogonalHMC`.
+    reflect
         As for :class:`~pymc_stiefel.OrthogonalHMC`.
     model, rng, initial_point, compile_kwargs, blocked
         As for PyMC's own step methods.
