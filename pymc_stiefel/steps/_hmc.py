@@ -57,7 +57,7 @@ class _ManifoldHMC(ManifoldStep):
     _state_class = ManifoldHMCState
 
     stats_dtypes_shapes: ClassVar = {
-        **{name: (bool if STATISTICS[name] == bool else STATISTICS[name].type, []) for name in NAMES},
+        **{name: (bool if STATISTICS[name].kind == "b" else STATISTICS[name].type, []) for name in NAMES},
         # of what PyMC's NUTS reports too, its exact types, so that both can be in one compound step
         **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
     }
@@ -229,9 +229,9 @@ class GeodesicHMC(_ManifoldHMC):
 
     Parameters
     ----------
-    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, adapt_step_size, adapt_metric, adapt_rows
+    vars, step_size, n_steps, path_length, jitter, target_accept, max_treedepth, reflect
         As for :class:`~pymc_stiefel.OrthogonalHMC`.
-    reflect
+    adapt_step_size, adapt_metric, adapt_rows
         As for :class:`~pymc_stiefel.OrthogonalHMC`.
     model, rng, initial_point, compile_kwargs, blocked
         As for PyMC's own step methods.
