@@ -175,3 +175,10 @@ def test_low_rank_mlp(tmp_path):
     found = numbers(run("low_rank_mlp", "--output", str(tmp_path / "curves.png")))
     assert found["test accuracy, svd"] > 85
     assert found["training accuracy, svd"] > found["test accuracy, svd"]
+
+
+def test_rank(tmp_path):
+    """Few particles do for a clear answer: one component is not enough for the wines."""
+    found = numbers(run("rank", "--output", str(tmp_path / "rank.png")))
+    assert found["most probable rank"] > 1
+    assert found["log marginal likelihood, rank 2"] > found["log marginal likelihood, rank 1"] + 20
