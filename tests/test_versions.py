@@ -17,11 +17,18 @@ LIBRARIES = ("numba", "llvmlite", "pytensor", "pymc")
 
 
 def imported_names():
-    """(module, name) of everything that the package imports from these libraries."""
+    """(module, name) of everything that the package imports from these libraries, but for what it can do without."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in LIBRARIES:
+        tree = ast.parse(path.read_text())
+        optional = {id(node) for tried in ast.walk(tree) if isinstance(tried, ast.Try) for node in tried.body}
+        for node in ast.walk(tree):
+            if (
+                id(node) not in optional
+                and isinstance(node, ast.ImportFrom)
+                and node.module
+                and node.module.split(".")[0] in LIBRARIES
+            ):
                 found |= {(node.module, alias.name) for alias in node.names}
     return sorted(found)
 
