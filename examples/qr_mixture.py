@@ -123,9 +123,15 @@ def quantities(posterior, n: int) -> tuple[dict[str, np.ndarray], dict[str, floa
 
 
 def z_scores(found: dict[str, np.ndarray], exact: dict[str, float]) -> dict[str, float]:
+    """Of the means. The variance of a share is known: a mode that was seen too seldom must not look certain."""
     data = az.convert_to_dataset({name: values[None] for name, values in found.items()})
-    error = az.mcse(data, method="mean")
-    return {name: (found[name].mean() - exact[name]) / max(float(error[name]), 1e-12) for name in found}
+    error, size = az.mcse(data, method="mean"), az.ess(data, method="mean")
+    scores = {}
+    for name, values in found.items():
+        share = exact[name] if set(np.unique(values)) <= {0.0, 1.0} else 0.0
+        known = np.sqrt(share * (1 - share) / float(size[name]))
+        scores[name] = (values.mean() - exact[name]) / max(float(error[name]), known, 1e-12)
+    return scores
 
 
 def coordinates(posterior) -> np.ndarray:

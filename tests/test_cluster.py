@@ -471,7 +471,7 @@ CACHE = """
 import sys, time
 import numba.core.event, numpy as np
 import pymc_stiefel as pst
-from pymc_stiefel.draws._rejection import vmf_deficits
+from pymc_stiefel.draws._vectors import vmf_deficits
 from tests.test_cluster import Inline, normal_model
 while time.time() < float(sys.argv[1]):
     time.sleep(0.001)

@@ -94,6 +94,10 @@ def few_draws(monkeypatch):
 
 
 @pytest.mark.integration
+@pytest.mark.filterwarnings(
+    "ignore:the potentials:UserWarning",  # which the page on ranks explains
+    "ignore:Estimated shape parameter:UserWarning",  # with the few draws of a test
+)
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_code_of_the_page_runs(path, run_page, few_draws):
     namespace = {}

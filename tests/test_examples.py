@@ -101,12 +101,15 @@ def test_integrations_by_parts_tell_a_wrong_law(temperature, passes, monkeypatch
     with pm.Model() as model:
         pst.MatrixLangevin("X", F=F)
         pm.Normal("x", 1.0, 2.0)
-    rng = np.random.default_rng(1)
-    draws = {
-        "X_polar__": pst.draws.matrix_langevin(F / temperature, size=(2, 1500), rng=rng),
-        "x": rng.normal(1.0, 2.0 * temperature**0.5, size=(2, 1500)),
-    }
-    scores = stein_scores(model, xr.Dataset({name: _draws(name, value) for name, value in draws.items()}))
+    found = []
+    for seed in range(1, 6):  # the scores of one run are few, and correlated
+        rng = np.random.default_rng(seed)
+        draws = {
+            "X_polar__": pst.draws.matrix_langevin(F / temperature, size=(2, 1500), rng=rng),
+            "x": rng.normal(1.0, 2.0 * temperature**0.5, size=(2, 1500)),
+        }
+        found.append(stein_scores(model, xr.Dataset({name: _draws(name, value) for name, value in draws.items()})))
+    scores = np.concatenate(found)
     assert (np.abs(scores).max() < 4) == passes
     assert (0.5 < scores.var() < 1.6) == passes
 
