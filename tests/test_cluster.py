@@ -476,8 +476,8 @@ from tests.test_cluster import Inline, normal_model
 while time.time() < float(sys.argv[1]):
     time.sleep(0.001)
 with numba.core.event.install_recorder("numba:compile") as compilations:
-    own = np.empty(4)
-    vmf_deficits(3, 5.0, own, np.random.default_rng(1))
+    own = np.empty((1, 4))
+    vmf_deficits(3, np.array([5.0]), own, np.random.default_rng(1))
     result = pst.sample_chains(5, tune=5, chains=2, random_seed=1, model=normal_model(), executor=Inline(), quiet=True)
 print((own.tobytes() + result["posterior"]["mu"].values.tobytes()).hex(), len(compilations.buffer))
 """
