@@ -66,9 +66,10 @@ def log_marginal_likelihood(idata) -> Evidence:
     stats = idata["sample_stats"]
     if "log_marginal_likelihood" not in stats:
         raise ValueError("idata has no log_marginal_likelihood in its sample_stats; make it with pm.sample_smc")
-    # one row of stages for each chain; only the last has a number, and rows may differ in length
+    # one row of stages for each chain, of which only the last has a number; rows of different lengths are lists
     values = stats["log_marginal_likelihood"].values
-    rows = values if values.dtype == object or values.ndim > 1 else values[None]
+    are_lists = values.dtype == object and isinstance(values.flat[0], list | np.ndarray)
+    rows = list(values.flat) if are_lists else np.atleast_2d(values)
     chains = np.array([_last(row) for row in rows])
     error = float(np.std(chains, ddof=1) / np.sqrt(len(chains))) if len(chains) > 1 else float("nan")
     return Evidence(float(logsumexp(chains) - np.log(len(chains))), error, chains)
