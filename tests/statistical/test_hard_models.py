@@ -34,7 +34,7 @@ def test_rows_that_differ(full):
 
 
 def test_trapped_chains_are_named():
-    """Without the search (it is skipped where a start is given) chains of the envelope model are trapped, often alike."""
+    """Without the search (it is skipped where a start is given) chains of the envelope model are trapped alike."""
     model = hard.envelope().model
     rng = np.random.default_rng(0)
     starts = []
