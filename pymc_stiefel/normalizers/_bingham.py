@@ -155,7 +155,8 @@ def log_bingham_vector(a):
 def log_bingham_frame(p, a):
     """``log E etr(X' diag(a) X)`` for X uniform on St(n, p), and its derivative in a, which sums to p.
 
-    For p > n/2 the law of the complement is used: tr X'AX + tr Y'AY = tr A.
+    For p > n/2 the law of the complement is used: tr X'AX + tr Y'AY = tr A. The derivative is NaN where the Pfaffian
+    has cancelled, which shows in one that is not the diagonal of a mean projector.
     """
     n = len(a)
     if p == n:
@@ -166,4 +167,6 @@ def log_bingham_frame(p, a):
     if p == 1:
         return log_bingham_vector(a)
     value, grad = _log_integral_frame(a, p)
+    if not (abs(np.sum(grad) - p) < 1e-6 * p and np.min(grad) > -1e-6 and np.max(grad) < 1.0 + 1e-6):
+        grad[:] = np.nan  # a wrong constant leaves samples right, a wrong derivative does not
     return value - _log_integral_frame(np.zeros(n), p)[0], grad
