@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -187,6 +186,8 @@ def _identified(draws: dict[str, Array], orbits: list[Orbit], orthonormal: set[s
             for name, values in identified.items()
         }
     )
+    import arviz as az  # late, as in PyMC 6: it takes longer to import than this package
+
     with np.errstate(invalid="ignore", divide="ignore"):
         r_hat, ess = az.rhat(data), az.ess(data)
     worst = {str(name): float(np.nanmax(values.values, initial=0.0)) for name, values in r_hat.data_vars.items()}

@@ -10,12 +10,6 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import rankdata
-
-try:
-    from arviz_stats.base import array_stats
-except ImportError:  # ArviZ before version 1 has no nested R-hat
-    array_stats = None
 
 __all__ = ["nested_rhat"]
 
@@ -60,10 +54,12 @@ def nested_rhat(quantities: Any, superchains: int | Sequence[int]) -> pd.Series:
         raise ValueError(f"need at least 4 draws in each chain for nested R-hat, got {values.shape[1]}")
     groups = _groups(superchains, len(values))
     by_quantity = np.moveaxis(values, -1, 0)
-    if array_stats is not None:
-        result = np.asarray(array_stats.rhat_nested(by_quantity, superchain_ids=groups))
-    else:
+    try:
+        from arviz_stats.base import array_stats  # late, as in PyMC 6: ArviZ takes long to import
+    except ImportError:  # ArviZ before version 1 has no nested R-hat
         result = np.array([_ranked(one, groups) for one in by_quantity])
+    else:
+        result = np.asarray(array_stats.rhat_nested(by_quantity, superchain_ids=groups))
     named = isinstance(quantities, xr.DataArray) and "quantity" in quantities.coords
     return pd.Series(result, index=quantities["quantity"].values if named else None, name="r_hat_nested")
 
@@ -91,6 +87,8 @@ def _ranked(x: Array, groups: NDArray[np.int64]) -> float:
 
 
 def _normal_scores(x: Array) -> Array:
+    from scipy.stats import rankdata
+
     return ndtri((rankdata(x).reshape(x.shape) - 3 / 8) / (x.size + 1 / 4))
 
 

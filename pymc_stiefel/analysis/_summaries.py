@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -157,6 +156,8 @@ def table(quantities: xr.DataArray) -> pd.DataFrame:
 
     Constant quantities have no R-hat (NaN), nor has a single chain.
     """
+    import arviz as az  # late, as in PyMC 6: it takes longer to import than this package
+
     data = quantities.drop_vars("quantity").to_dataset(name="x")
     q5, q95 = np.quantile(quantities.values, TAILS, axis=(0, 1))
     tails = {} if az.__version__.startswith("0.") else {"prob": TAILS}  # ArviZ 1 would take them from its rcParams

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import arviz as az
 import numpy as np
 import xarray as xr
 
@@ -44,6 +43,8 @@ def joined(parts: list[Groups]) -> Groups:
 
 def as_result(groups: Groups) -> Any:
     """What ``pm.sample`` returns for these groups."""
+    import arviz as az  # late, as in PyMC 6: it takes longer to import than this package
+
     if int(az.__version__.split(".")[0]) >= 1:
         return xr.DataTree.from_dict(groups)  # type: ignore[arg-type]
     return az.InferenceData(**groups)  # type: ignore[arg-type]

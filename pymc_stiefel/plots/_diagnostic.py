@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import arviz as az
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -231,6 +230,8 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     >>> len(pst.plot_energy(xr.Dataset({"energy": (("chain", "draw"), energy)})).axes) > 0
     True
     """
+    import arviz as az  # late, as in PyMC 6: it takes longer to import than this package
+
     stats = dataset_of(data, group)
     if "energy" not in stats:
         raise check.UnknownName(f"data: no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")

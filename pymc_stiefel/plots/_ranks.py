@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["plot_ranks"]
 
@@ -33,6 +36,8 @@ def plot_ranks(table: pd.DataFrame) -> Figure:
     >>> len(pst.plot_ranks(table).axes)
     2
     """
+    import matplotlib.pyplot as plt
+
     wanted = ["log_marginal", "error", "probability"]
     missing = [name for name in wanted if name not in getattr(table, "columns", ())]
     if missing:
