@@ -31,6 +31,7 @@ from pymc_stiefel.builders import (
 )
 from pymc_stiefel.cluster import sample_chains
 from pymc_stiefel.distributions import (
+    Grassmann,
     LowRankMvNormal,
     MatrixAngularCentralGaussian,
     MatrixBingham,
@@ -61,6 +62,7 @@ from pymc_stiefel.steps import GeodesicHMC, OrthogonalHMC, OrthogonalSGHMC, Poly
 __all__ = [
     "Evidence",
     "GeodesicHMC",
+    "Grassmann",
     "LowRank",
     "LowRankMvNormal",
     "ManifoldSMC",

@@ -9,7 +9,8 @@ from pymc_stiefel.engine.blas import make_blas
 from pymc_stiefel.engine.blocks import Metric, make_layout, make_point
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, random_source
 from pymc_stiefel.engine.drifts import call_drift, drift_address, scratch_size
-from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, draw_momentum, evaluate, step
+from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, evaluate, step
+from pymc_stiefel.engine.phase_space import draw_momentum
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.engine.statistics import STATISTICS
 

@@ -210,6 +210,20 @@ class ModelDensity:
             raise
         self.checked = True
 
+    def check_subspaces(self, flat: np.ndarray, gradient: np.ndarray) -> None:
+        """Refuse a density that depends on more than the span of a variable's columns, where it says that it does not."""
+        for slot in self.slots:
+            if slot.block is not None and slot.block.subspace:
+                X, G = (np.atleast_2d(slot.view(vector)) for vector in (flat, gradient))
+                turning = X.swapaxes(-1, -2) @ G
+                if np.abs(turning - turning.swapaxes(-1, -2)).max() > 1e-6 * (1.0 + np.abs(G).max()):
+                    name = str(slot.value.name).removesuffix("_polar__")
+                    raise ValueError(
+                        f"the log density changes when the columns of {name} are rotated, but a Grassmann variable may "
+                        f"enter the model through its subspace alone, such as {name} @ {name}.T; "
+                        f"use StiefelUniform for {name}, or change the model"
+                    )
+
     def raise_error(self) -> None:
         """Raise an error of Python code in an evaluation, which the engine cannot."""
         raise_error(self.extra)

@@ -14,6 +14,7 @@ from pymc_stiefel.compile._ordered_log import from_widths, to_widths
 from pymc_stiefel.distributions import StiefelBlock, stiefel_block
 from pymc_stiefel.distributions.transforms import ManifoldExpansion
 from pymc_stiefel.engine.blocks import FLIPPED, NEVER, UNDECIDED, Layout, flip_kinds, make_layout
+from pymc_stiefel.engine.manifolds import GRASSMANN, STIEFEL
 
 
 def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
@@ -90,14 +91,16 @@ def make_slots(values, blocks, gaps, initial_point) -> list[Slot]:
 def layout_of(slots: list[Slot], reflect: bool | None) -> Layout:
     shapes: list[tuple[int, int]] = []
     flips: list = []
+    manifolds: list[int] = []
     for slot in slots:
         if slot.block is not None:
             block = slot.block
             count = int(np.prod(block.batch_shape, dtype=int))
             wanted = block.n == block.p if reflect is None else reflect
-            kept = NEVER if block.special or reflect is False else UNDECIDED
-            policy = FLIPPED if wanted and not block.special else kept
+            kept = NEVER if block.special or block.subspace or reflect is False else UNDECIDED
+            policy = FLIPPED if wanted and not (block.special or block.subspace) else kept
             flips += flip_kinds(len(shapes), tuple(block.batch_shape), policy)
             shapes += [(block.n, block.p)] * count
+            manifolds += [GRASSMANN if block.subspace else STIEFEL] * count
     euclidean = sum(slot.size for slot in slots if slot.block is None)
-    return make_layout(shapes, euclidean, flips)
+    return make_layout(shapes, euclidean, flips, manifolds)

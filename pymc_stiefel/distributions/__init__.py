@@ -15,11 +15,13 @@ from pymc_stiefel.distributions._angular_gaussian import MatrixAngularCentralGau
 from pymc_stiefel.distributions._base import StiefelBlock, stiefel_block
 from pymc_stiefel.distributions._bingham import MatrixBingham, MatrixBinghamLangevin
 from pymc_stiefel.distributions._fisher import MatrixFisher
+from pymc_stiefel.distributions._grassmann import Grassmann
 from pymc_stiefel.distributions._langevin import MatrixLangevin, VonMisesFisher
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
 from pymc_stiefel.distributions._uniform import SpecialOrthogonal, StiefelUniform, UnitVector
 
 __all__ = [
+    "Grassmann",
     "LowRankMvNormal",
     "MatrixAngularCentralGaussian",
     "MatrixBingham",

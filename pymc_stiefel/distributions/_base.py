@@ -39,6 +39,8 @@ class StiefelBlock:
         The variable has shape ``(*batch_shape, n)`` rather than ``(*batch_shape, n, 1)``.
     special : bool
         Square with determinant +1.
+    subspace : bool
+        Only the span of the columns counts.
     """
 
     n: int
@@ -46,6 +48,7 @@ class StiefelBlock:
     batch_shape: tuple[int, ...]
     vector: bool
     special: bool
+    subspace: bool = False
 
 
 def stiefel_block(rv: Any) -> StiefelBlock | None:
@@ -57,7 +60,7 @@ def stiefel_block(rv: Any) -> StiefelBlock | None:
         shape = tuple(int(length) for length in rv.shape.eval())
     if op.vector:
         return StiefelBlock(shape[-1], 1, tuple(shape[:-1]), vector=True, special=op.special)
-    return StiefelBlock(shape[-2], shape[-1], tuple(shape[:-2]), vector=False, special=op.special)
+    return StiefelBlock(shape[-2], shape[-1], tuple(shape[:-2]), False, op.special, op.subspace)
 
 
 @_default_transform.register(StiefelRV)

@@ -31,9 +31,6 @@ from pymc_stiefel.engine.vectors import add_both, dot, rotate
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
 
-WIDEST_SPLIT = 12
-"""Columns up to which masses for every column and pair are worth what the splitting drift costs over the Cayley map."""
-
 _double, _integer = types.CPointer(types.float64), types.int64
 _SIGNATURE = types.void(
     *(_double,) * 3,  # x, a, b
@@ -82,13 +79,6 @@ def _cayley_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, 
 def _geodesic_drift(x, a, b, n, p, t, c, w, scratch, routines, integers, letters, numbers):
     state, masses, room, blas = _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers)
     geodesic(state[0], state[1], state[2], t * masses[0][0], room, blas)
-
-
-def drift_kinds(kind: str, widths: np.ndarray) -> list[str]:
-    """The drift of each of several matrices with ``widths`` columns, by which ``AUTOMATIC`` chooses."""
-    if kind != AUTOMATIC:
-        return [kind] * len(widths)
-    return [CAYLEY if width > WIDEST_SPLIT else SPLITTING for width in widths]
 
 
 @cache

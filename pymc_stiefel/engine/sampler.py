@@ -22,9 +22,10 @@ from pymc_stiefel.engine.adaptation.windows import Windows
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
 from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.coordinates import LinkedRows, RowCoordinates
-from pymc_stiefel.engine.drifts import GEODESIC, drift_address, drift_kinds
+from pymc_stiefel.engine.drifts import GEODESIC, drift_address
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
 from pymc_stiefel.engine.kernels import Memory, Pace, learn_path, no_u_turn_draws, static_draws
+from pymc_stiefel.engine.manifolds import MANIFOLDS
 from pymc_stiefel.engine.records import address_table
 from pymc_stiefel.engine.reflection import Flips, make_flips
 from pymc_stiefel.engine.statistics import STATISTICS
@@ -186,7 +187,7 @@ class Sampler:
         averaging[LOG_STEP] = math.log(settings.step_size or 0.5)
         self.chain = Chain(
             state=make_point(layout),
-            kinds=drift_kinds(settings.drift, layout.p),
+            kinds=[MANIFOLDS[m].drift(settings.drift, p) for m, p in zip(layout.manifold, layout.p, strict=True)],
             metric=isotropic_metric(layout, settings.pair, layout.size - layout.stiefel <= MAX_DENSE),
             averaging=averaging,
             moments=make_moments(layout),

@@ -28,10 +28,6 @@ from pymc_stiefel.engine.blocks import (
     copy_into,
     make_point,
     matrix_at,
-    remove_normal_part,
-    reorthonormalise,
-    skew_part,
-    split_in_place,
     square_at,
 )
 from pymc_stiefel.engine.compiling import (
@@ -39,12 +35,20 @@ from pymc_stiefel.engine.compiling import (
     call_density,
     compiled,
     inner,
-    normal,
     random_source,
     uniform,
 )
 from pymc_stiefel.engine.drifts import CAYLEY, drift_address, scratch_size
-from pymc_stiefel.engine.integrator import draw_momentum, drift
+from pymc_stiefel.engine.manifolds import MANIFOLDS
+from pymc_stiefel.engine.phase_space import (
+    add_noise,
+    draw_momentum,
+    drift,
+    remove_normal_part,
+    reorthonormalise,
+    skew_part,
+    split_in_place,
+)
 from pymc_stiefel.engine.vectors import axpy
 
 EULER, SYMMETRIC = "euler", "symmetric"
@@ -101,7 +105,9 @@ def scaled_metric(layout: Layout, matrix_scale: np.ndarray, scale: np.ndarray) -
 
 
 def degrees_of_freedom(layout: Layout) -> int:
-    return int(np.sum(layout.n * layout.p - layout.p * (layout.p + 1) // 2)) + layout.size - layout.stiefel
+    blocks = zip(layout.n, layout.p, layout.manifold, strict=True)
+    matrices = sum(int(p * (n - p)) + MANIFOLDS[manifold].pairs(int(p)) for n, p, manifold in blocks)
+    return matrices + layout.size - layout.stiefel
 
 
 # ---------------------------------------------------------------- pieces of a step
@@ -113,30 +119,6 @@ def draw_batches(source, batches):
         upper = batches.bounds[k, 2]
         for i in range(batches.bounds[k, 0], batches.bounds[k, 1]):
             batches.rows[i] = np.int64(uniform(source) * upper)
-
-
-@inner
-def add_noise(source, layout, metric, state, keep, spread):
-    """``r <- keep r + spread xi`` with ``xi`` from the law exp(-K); ``B`` is still to be projected."""
-    for m in range(layout.n.size):
-        a, b, w = square_at(layout, m, state.a), matrix_at(layout, m, state.b), square_at(layout, m, metric.w)
-        p, n = b.shape
-        scale = spread / np.sqrt(2.0 * w[0, 0])  # one mass for all pairs, one for all columns of a matrix
-        for i in range(p):
-            for j in range(i):
-                a[i, j] = keep * a[i, j] + scale * normal(source)
-                a[j, i] = -a[i, j]
-        if n > p:
-            add_normals(source, b.reshape(n * p), keep, spread / np.sqrt(metric.c[layout.column[m]]))
-    momentum = state.b[layout.stiefel :]
-    for i in range(momentum.size):
-        momentum[i] = keep * momentum[i] + spread / np.sqrt(metric.variance[i]) * normal(source)
-
-
-@inner
-def add_normals(source, vector, keep, scale):
-    for i in range(vector.size):
-        vector[i] = keep * vector[i] + scale * normal(source)
 
 
 @inner

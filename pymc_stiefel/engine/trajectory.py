@@ -21,13 +21,12 @@ from pymc_stiefel.engine.blocks import (
     copy_into,
     copy_point,
     copy_position,
-    kinetic_energy,
     make_point,
-    velocity_into,
 )
 from pymc_stiefel.engine.compiling import inlined, inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
 from pymc_stiefel.engine.integrator import step
+from pymc_stiefel.engine.phase_space import kinetic_energy, velocity_into
 from pymc_stiefel.engine.records import Matrix, Vector
 from pymc_stiefel.engine.vectors import dot
 

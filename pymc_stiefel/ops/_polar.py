@@ -278,6 +278,7 @@ class StiefelRV(RandomVariable):
     dtype = "floatX"
     vector = False
     special = False
+    subspace = False  # only the span of the columns counts
 
 
 # ---------------------------------------------------------------- backends

@@ -145,6 +145,9 @@ class ManifoldSMC(SMC_KERNEL):
         rows = [np.reshape(np.asarray(init[name])[: self.draws], (self.draws, -1)) for name in self.var_info]
         self.tempered_posterior = np.concatenate(rows, axis=1).astype(np.float64)
         self._take(self._to_states(self.tempered_posterior))
+        finite = int(np.argmax(np.isfinite(self.likelihood_logp)))
+        gradient = self._prior_gradient[finite] + self._likelihood_gradient[finite]
+        self._density.check_subspaces(self._states[finite], gradient)
 
     # ------------------------------------------------------------ particles as rows of value variables, and as states
 

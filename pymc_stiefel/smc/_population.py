@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_stiefel.engine.adaptation.metric import MAX_DENSE, Moments, learnt_metric
-from pymc_stiefel.engine.blocks import Layout, Metric
+from pymc_stiefel.engine.blocks import Layout, Metric, groups
 from pymc_stiefel.engine.compiling import call_density, compiled
+from pymc_stiefel.engine.manifolds import GRASSMANN
 
 
 @compiled
@@ -72,4 +73,7 @@ def correlation(layout: Layout, first: np.ndarray, second: np.ndarray) -> float:
 def _features(layout: Layout, states: np.ndarray) -> np.ndarray:
     features = states.copy()
     features[:, : layout.stiefel] **= 2
+    for place, count, n, p in groups(layout, GRASSMANN):  # of a subspace the diagonal of its projector
+        rows = features[:, place].reshape(-1, count, p, n)
+        rows[:] = rows.sum(axis=2, keepdims=True)
     return features - features.mean(axis=0)

@@ -184,6 +184,7 @@ class ManifoldStep(ArrayStepShared):
         density.check(flat)
         value, gradient = density(flat)
         if np.isfinite(value) and np.all(np.isfinite(gradient)):
+            density.check_subspaces(flat, gradient)
             return flat
         if not np.isfinite(value):
             terms = {name: float(term) for name, term in self._model.point_logps(point, round_vals=6).items()}

@@ -30,6 +30,7 @@ from pymc_stiefel.engine.blas import add_product, cross, solve
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, matrix_at, overwrite
 from pymc_stiefel.engine.compiling import inner, view
 from pymc_stiefel.engine.drifts import SPLITTING
+from pymc_stiefel.engine.manifolds import MANIFOLDS
 from pymc_stiefel.engine.records import Matrix, Vector
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def _assemble(layout, column, pairs, variance, covariance, kinds, pair) -> Metri
         columns = slice(layout.column[m], layout.column[m] + p)
         block = slice(layout.skew[m], layout.skew[m] + p * p)
         off_diagonal = pairs[block][~np.eye(p, dtype=bool).ravel()]
-        weights = (p * (n - p), p * (p - 1) // 2)
+        weights = (p * (n - p), MANIFOLDS[layout.manifold[m]].pairs(p))
         precision = weights[0] * column[columns].mean() + weights[1] * (off_diagonal.mean() if p > 1 else 0.0)
         c[columns] = max(sum(weights), 1) / precision if precision > 0 else 1.0 / n
         w[block] = pair * c[columns][0]

@@ -1,0 +1,93 @@
+"""Laws of subspaces: uniform, and the matrix angular central Gaussian."""
+
+from __future__ import annotations
+
+from pymc_stiefel import _arguments as check
+from pymc_stiefel.distributions._angular_gaussian import MatrixAngularCentralGaussian, MatrixAngularCentralGaussianRV
+from pymc_stiefel.distributions._base import StiefelDistribution
+from pymc_stiefel.distributions._uniform import StiefelUniform, StiefelUniformRV
+
+
+class GrassmannRV(StiefelUniformRV):
+    name = "Grassmann"
+    subspace = True
+    _print_name = ("Grassmann", r"\operatorname{Grassmann}")
+
+
+class GrassmannGaussianRV(MatrixAngularCentralGaussianRV):
+    name = "GrassmannGaussian"
+    subspace = True
+    _print_name = ("Grassmann", r"\operatorname{Grassmann}")
+
+
+class Grassmann(StiefelDistribution):
+    r"""A random p-dimensional subspace of :math:`R^n`, uniform or angular central Gaussian.
+
+    The value is a matrix ``U`` with orthonormal columns, a basis of the subspace, of shape (n, p). Which basis it is
+    means nothing: the rest of the model may depend on the subspace alone, for instance through ``U @ U.T``, so that its
+    log density is the same for ``U`` and ``U @ R`` with any orthogonal ``R``. The samplers of this package then move the
+    subspace and leave out the p(p - 1)/2 rotations of ``U`` within it; they refuse a model that depends on more. Use
+    :func:`~pymc_stiefel.summary`, whose default is the projector, to read the draws.
+
+    Parameters
+    ----------
+    n, p : int, optional
+        Dimensions of the space and of the subspace, ``n > p >= 1``. They follow from ``dims``, ``shape`` or ``initval``
+        where these are given, and n from ``Sigma``.
+    Sigma : tensor_like (..., n, n), optional
+        Positive definite; may be random. The subspace is then spanned by p vectors drawn from N(0, Sigma), see
+        :class:`~pymc_stiefel.MatrixAngularCentralGaussian`. Default: the uniform law.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_stiefel as pst
+    >>> with pm.Model():
+    ...     U = pst.Grassmann("U", n=4, p=2)
+    ...     pm.Potential("likelihood", 20 * ((U @ U.T) * np.diag([1.0, 1.0, 0.0, 0.0])).sum())
+    ...     idata = pm.sample(draws=100, tune=100, chains=2, progressbar=False, random_seed=1)
+    likelihood
+    >>> bool(pst.summary(idata, "U").loc["P[0, 0]", "mean"] > 0.8)
+    True
+    """
+
+    rv_type = GrassmannRV
+    rv_op = GrassmannRV()
+    lengths = ("n", "p")
+
+    @classmethod
+    def dist(cls, n=None, p=None, *, Sigma=None, shape=None, **kwargs):
+        if Sigma is not None:
+            return GrassmannGaussian.dist(Sigma, p, n=n, shape=shape, **kwargs)
+        _, p = _dimensions(*cls.support(shape, n, p))
+        return StiefelUniform.dist.__func__(cls, n, p, shape=shape, **kwargs)
+
+    def logp(value, n, p):
+        return StiefelUniform.logp(value, n, p)
+
+
+class GrassmannGaussian(MatrixAngularCentralGaussian):
+    """What ``Grassmann`` makes if it is given ``Sigma``."""
+
+    rv_type = GrassmannGaussianRV
+    rv_op = GrassmannGaussianRV()
+
+    @classmethod
+    def dist(cls, Sigma, p=None, *, n=None, shape=None, **kwargs):
+        Sigma, (p,) = check.array("Sigma", Sigma, 2), cls.support(shape, p)
+        size = Sigma.type.shape[-1]
+        if n is not None and size is not None and check.integer("n", n) != size:
+            raise ValueError(f"n must be the size of Sigma, {size}, got n={n}; leave n out")
+        _dimensions(size if size is not None else n, p)
+        return super().dist(Sigma, p, shape=shape, **kwargs)
+
+    def logp(value, Sigma, p):
+        return MatrixAngularCentralGaussian.logp(value, Sigma, p)
+
+
+def _dimensions(n: int | None, p: int) -> tuple[int | None, int]:
+    if n is not None and not n > p:
+        raise ValueError(
+            f"Grassmann needs n > p, got n={n} and p={p}: there is one {p}-dimensional subspace of R^{p} only; "
+            "for orthogonal matrices use StiefelUniform"
+        )
+    return n, p
