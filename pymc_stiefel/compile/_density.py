@@ -211,18 +211,10 @@ class ModelDensity:
         self.checked = True
 
     def check_subspaces(self, flat: np.ndarray, gradient: np.ndarray) -> None:
-        """Refuse a density that depends on more than the span of a variable's columns, where it says that it does not."""
+        """Refuse a density that depends on more than the span of a Grassmann variable's columns."""
         for slot in self.slots:
             if slot.block is not None and slot.block.subspace:
-                X, G = (np.atleast_2d(slot.view(vector)) for vector in (flat, gradient))
-                turning = X.swapaxes(-1, -2) @ G
-                if np.abs(turning - turning.swapaxes(-1, -2)).max() > 1e-6 * (1.0 + np.abs(G).max()):
-                    name = str(slot.value.name).removesuffix("_polar__")
-                    raise ValueError(
-                        f"the log density changes when the columns of {name} are rotated, but a Grassmann variable may "
-                        f"enter the model through its subspace alone, such as {name} @ {name}.T; "
-                        f"use StiefelUniform for {name}, or change the model"
-                    )
+                refuse_turning(str(slot.value.name), slot.view(flat), slot.view(gradient))
 
     def raise_error(self) -> None:
         """Raise an error of Python code in an evaluation, which the engine cannot."""
@@ -336,6 +328,18 @@ def _log_density(
         free = [rv in model.free_RVs for rv in model.basic_RVs] + [False] * len(model.potentials)
         terms = [term if prior else likelihood_weight * term for term, prior in zip(terms, free, strict=True)]
     return without_manifold_check([pt.sum(terms)])[0]
+
+
+def refuse_turning(name: str, X: np.ndarray, G: np.ndarray) -> None:
+    """Refuse the gradient ``G`` of a density that changes when the columns of ``X`` are rotated."""
+    turning = X.swapaxes(-1, -2) @ G
+    if np.abs(turning - turning.swapaxes(-1, -2)).max() > 1e-6 * (1.0 + np.abs(G).max()):
+        name = name.removesuffix("_polar__")
+        raise ValueError(
+            f"the log density changes when the columns of {name} are rotated, but a Grassmann variable may enter the "
+            f"model through its subspace alone, such as {name} @ {name}.T; use StiefelUniform for {name}, or change "
+            "the model"
+        )
 
 
 def _refuse_random(logp: Variable) -> None:

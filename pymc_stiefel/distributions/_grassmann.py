@@ -25,7 +25,7 @@ class Grassmann(StiefelDistribution):
 
     The value is a matrix ``U`` with orthonormal columns, a basis of the subspace, of shape (n, p). Which basis it is
     means nothing: the rest of the model may depend on the subspace alone, for instance through ``U @ U.T``, so that its
-    log density is the same for ``U`` and ``U @ R`` with any orthogonal ``R``. The samplers of this package then move the
+    log density is the same for ``U`` and ``U @ R`` with any orthogonal ``R``. Our samplers then move the
     subspace and leave out the p(p - 1)/2 rotations of ``U`` within it; they refuse a model that depends on more. Use
     :func:`~pymc_stiefel.summary`, whose default is the projector, to read the draws.
 

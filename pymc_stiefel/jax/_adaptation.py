@@ -6,6 +6,7 @@ from the covariances of draws and of gradients, whose geometric mean is the inve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -72,26 +73,28 @@ def add_draws(moments: Moments, position: Position, grad: Position) -> Moments:
     return Moments(count, tuple(column), tuple(pair), moments.mean + shift * added / safe, moments.square + square)
 
 
-def first_masses(example: Position, drift: str) -> Masses:
+def first_masses(example: Position, drift: str, subspaces: Sequence[int] = ()) -> Masses:
     """Before anything is known: a unit of time turns a uniform matrix by about a radian."""
     d, dtype = example.z.shape[-1], example.z.dtype
     L = 0.1 * (jnp.eye(d, dtype=dtype) if d <= DENSE_SIZE else jnp.ones(d, dtype))
-    return _matrix_masses(example, no_moments(example), drift, L)
+    return _matrix_masses(example, no_moments(example), drift, subspaces, L)
 
 
-def learn_masses(example: Position, moments: Moments, drift: str) -> Masses:
+def learn_masses(example: Position, moments: Moments, drift: str, subspaces: Sequence[int] = ()) -> Masses:
     """The masses that the draws of a window suggest."""
     square = moments.square / jnp.maximum(moments.count - 1.0, 1.0)
-    return _matrix_masses(example, moments, drift, _root(square[0], square[1], moments.count))
+    return _matrix_masses(example, moments, drift, subspaces, _root(square[0], square[1], moments.count))
 
 
-def _matrix_masses(example: Position, moments: Moments, drift: str, L: Any) -> Masses:
+def _matrix_masses(example: Position, moments: Moments, drift: str, subspaces: Sequence[int], L: Any) -> Masses:
     count = jnp.maximum(moments.count, 1.0)
     columns, pairs = [], []
-    for X, column, pair in zip(example.X, moments.column, moments.pair, strict=True):
+    for number, (X, column, pair) in enumerate(zip(example.X, moments.column, moments.pair, strict=True)):
         n, p = X.shape[-2:]
         precision, pair_precision = column / count + n, pair / count + p  # a prior: that of a uniform matrix
-        if drift != "splitting":  # one mass for all
+        if number in subspaces:
+            precision = jnp.broadcast_to(precision.mean(-1, keepdims=True), precision.shape)
+        elif drift != "splitting":  # one mass for all
             off = jnp.sum(pair_precision * (1 - jnp.eye(p, dtype=pair.dtype)), axis=(-1, -2)) / max(p * (p - 1), 1)
             free, turning = p * (n - p), p * (p - 1) // 2
             mean = (free * precision.mean(-1) + turning * off) / max(free + turning, 1)
@@ -99,7 +102,7 @@ def _matrix_masses(example: Position, moments: Moments, drift: str, L: Any) -> M
             factor = 2.0 if drift == "cayley" else 1.0
             pair_precision = jnp.broadcast_to(precision[..., None] / factor, pair_precision.shape)
         columns.append(1 / precision)
-        pairs.append(1 / pair_precision)
+        pairs.append(None if number in subspaces else 1 / pair_precision)
     return Masses(tuple(columns), tuple(pairs), L)
 
 

@@ -12,7 +12,6 @@ import optax
 from blackjax.adaptation import chees_adaptation
 from blackjax.mcmc import dynamic_hmc, hmc, nuts
 from blackjax.optimizers.dual_averaging import dual_averaging
-from jax.flatten_util import ravel_pytree
 
 from pymc_stiefel.jax._integrator import stiefel_integrator, stiefel_metric
 from pymc_stiefel.jax._manifolds import Masses, Position, nearest
@@ -101,7 +100,7 @@ class ChEES:
         new = self._update(
             tuning,
             whiten(move.proposal.position),
-            jax.vmap(lambda momentum: ravel_pytree(momentum)[0])(move.proposal.momentum),
+            jax.vmap(lambda state: _velocity(state.position, state.momentum, masses))(move.proposal),
             whiten(before.position),
             move.acceptance_rate,
             move.diverging,
@@ -173,10 +172,22 @@ ALGORITHMS: dict[str, type[ChEES] | type[NUTS]] = {"chees": ChEES, "nuts": NUTS}
 
 
 def _whitened(position: Position, masses: Masses) -> Any:
-    parts = [(X / jnp.sqrt(c)[..., None, :]).ravel() for X, c in zip(position.X, masses.c, strict=True)]
-    L = masses.L
+    """What the criterion takes for the position: of a subspace the projector, since its basis is arbitrary."""
+    parts, L = [], masses.L
+    for X, c, w in zip(position.X, masses.c, masses.w, strict=True):
+        root = jnp.sqrt(c)[..., None, :]
+        parts.append((X / root if w is not None else (X / root) @ jnp.swapaxes(X, -1, -2)).ravel())
     parts.append(position.z / L if L.ndim == 1 else jsl.solve_triangular(L, position.z, lower=True))
     return jnp.concatenate(parts)
+
+
+def _velocity(position: Position, momentum: Position, masses: Masses) -> Any:
+    """Of what ``_whitened`` returns, from the whitened momentum."""
+    parts = []
+    for X, r, w in zip(position.X, momentum.X, masses.w, strict=True):
+        turning = r @ jnp.swapaxes(X, -1, -2) if w is None else r
+        parts.append((turning + jnp.swapaxes(turning, -1, -2) if w is None else r).ravel())
+    return jnp.concatenate([*parts, momentum.z])
 
 
 def repaired(states: Any) -> Any:

@@ -21,7 +21,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.link.jax.dispatch import jax_funcify
 
 from pymc_stiefel import geometry
-from pymc_stiefel.compile._density import _log_density, _refuse_random, manifold_block
+from pymc_stiefel.compile._density import _log_density, _refuse_random, manifold_block, refuse_turning
 from pymc_stiefel.compile._ordered_log import has_log_gaps, in_widths, to_widths
 from pymc_stiefel.jax._manifolds import Position
 
@@ -91,6 +91,18 @@ class JaxDensity:
         """Numbers of the matrices on O(n), of which no drift changes the determinant."""
         blocks = [self.blocks[value] for value in self.matrices]
         return [i for i, block in enumerate(blocks) if block is not None and block.n == block.p and not block.special]
+
+    @property
+    def subspaces(self) -> list[int]:
+        """Numbers of the matrices of which only the span counts."""
+        blocks = [self.blocks[value] for value in self.matrices]
+        return [i for i, block in enumerate(blocks) if block is not None and block.subspace]
+
+    def check_subspaces(self, position: Position, gradient: Position) -> None:
+        """Refuse a density that depends on more than the span of the columns, where it says that it does not."""
+        for i in self.subspaces:
+            X, G = np.asarray(position.X[i]), np.asarray(gradient.X[i])
+            refuse_turning(str(self.matrices[i].name), X, G)
 
     def pack(self, points: Sequence[dict[str, np.ndarray]]) -> Position:
         """Points of PyMC as positions, stacked along the first dimension."""

@@ -17,7 +17,7 @@ from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric
 from jax.flatten_util import ravel_pytree
 
-from pymc_stiefel.jax._manifolds import DRIFTS, Masses, Position, complement, split
+from pymc_stiefel.jax._manifolds import DRIFTS, Masses, Position, complement, tangent
 
 STAGES: dict[int, tuple[float, ...]] = {
     1: (0.5, 1.0, 0.5),
@@ -46,16 +46,16 @@ def apply_root_transposed(L: Any, z: Any) -> Any:
     return L * z if L.ndim == 1 else L.T @ z
 
 
-def draw_momentum(key: Any, position: Position) -> Position:
+def draw_momentum(key: Any, position: Position, masses: Masses) -> Position:
     """A whitened momentum from its law."""
     keys = jax.random.split(key, len(position.X) + 1)
 
-    def tangent(key, X):
-        A, B = split(X, jax.random.normal(key, X.shape, X.dtype))
+    def draw(key, X, w):
+        A, B = tangent(X, jax.random.normal(key, X.shape, X.dtype), w)
         return X @ A + B
 
     free = jax.random.normal(keys[-1], position.z.shape, position.z.dtype)
-    return Position(tuple(map(tangent, keys[:-1], position.X)), free)
+    return Position(tuple(map(draw, keys[:-1], position.X, masses.w)), free)
 
 
 def stiefel_metric(masses: Masses) -> Metric:
@@ -69,12 +69,15 @@ def stiefel_metric(masses: Masses) -> Metric:
     def scale(position, element, *, inv, trans):
         raise NotImplementedError("no algorithm that is used here scales by the metric")
 
-    return Metric(draw_momentum, KineticEnergy(masses), is_turning, scale)
+    return Metric(lambda key, position: draw_momentum(key, position, masses), KineticEnergy(masses), is_turning, scale)
 
 
 def stiefel_integrator(drift: str, stages: int) -> Callable:
     """BlackJAX's ``integrator(logdensity_fn, kinetic_energy) -> one_step(state, step_size)``."""
-    flow, shares = DRIFTS[drift], STAGES[stages]
+    shares = STAGES[stages]
+
+    def flow(X, A, B, time, c, w):
+        return DRIFTS["cayley" if w is None else drift](X, A, B, time, c, w)
 
     def integrator(logdensity_fn, kinetic_energy):
         masses = kinetic_energy.masses
@@ -82,8 +85,8 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
 
         def kick(parts, momentum, grad, time):
             moved = []
-            for (X, A, B), G in zip(parts, grad.X, strict=True):
-                dA, dB = split(X, G)
+            for (X, A, B), G, w in zip(parts, grad.X, masses.w, strict=True):
+                dA, dB = tangent(X, G, w)
                 moved.append((X, A + time * dA, complement(X, B + time * dB)))
             return moved, momentum + time * apply_root_transposed(masses.L, grad.z)
 
@@ -91,8 +94,8 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
             (matrices, z), (whitened, momentum), logp, grad = state
             parts = []
             for X, r, c, w in zip(matrices, whitened, masses.c, masses.w, strict=True):
-                A, B = split(X, r)
-                parts.append((X, A / jnp.sqrt(w), B / jnp.sqrt(c)[..., None, :]))
+                A, B = tangent(X, r, w)
+                parts.append((X, A if w is None else A / jnp.sqrt(w), B / jnp.sqrt(c)[..., None, :]))
             parts, momentum = kick(parts, momentum, grad, step_size * shares[0])
 
             def stage(carry, times):
@@ -108,7 +111,7 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
             times = jnp.asarray(shares[1:], z.dtype).reshape(-1, 2)
             (parts, z, momentum, logp, grad), _ = jax.lax.scan(stage, (parts, z, momentum, logp, grad), times)
             whitened = tuple(
-                X @ (jnp.sqrt(w) * A) + B * jnp.sqrt(c)[..., None, :]
+                (0.0 if w is None else X @ (jnp.sqrt(w) * A)) + B * jnp.sqrt(c)[..., None, :]
                 for (X, A, B), c, w in zip(parts, masses.c, masses.w, strict=True)
             )
             position = Position(tuple(X for X, _, _ in parts), z)

@@ -26,7 +26,7 @@ class Masses(NamedTuple):
     """Inverse masses."""
 
     c: tuple[Any, ...]  # each (..., p)
-    w: tuple[Any, ...]  # each (..., p, p)
+    w: tuple[Any, ...]  # each (..., p, p); None for subspaces, which do not turn within themselves
     L: Any  # (d, d) or (d,)
 
 
@@ -137,6 +137,7 @@ def splitting(X: Any, A: Any, B: Any, t: Any, c: Any, w: Any) -> tuple[Any, Any,
 
 
 DRIFTS: dict[str, Callable] = {"splitting": splitting, "cayley": cayley, "geodesic": geodesic}
+"""Subspaces move by the Cayley map, which keeps ``A = 0``."""
 SPLITTING_COLUMNS = 12
 """Most columns for which ``drift="auto"`` is the splitting, whose program grows with them."""
 
@@ -148,3 +149,9 @@ def choose_drift(drift: str, columns: list[int]) -> str:
     if drift not in DRIFTS:
         raise ValueError(f"drift must be 'auto' or one of {sorted(DRIFTS)}, got drift={drift!r}")
     return drift
+
+
+def tangent(X: Any, r: Any, w: Any) -> tuple[Any, Any]:
+    """``split``; horizontal, ``A = 0``, for a subspace, whose ``w`` is None."""
+    A, B = split(X, r)
+    return (jnp.zeros_like(A) if w is None else A), B

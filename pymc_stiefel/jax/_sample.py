@@ -244,6 +244,7 @@ def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator
         for part in jax.tree.leaves(gradient):
             fine &= np.isfinite(part).reshape(count, -1).all(axis=1)
         if fine.all():
+            density.check_subspaces(positions, gradient)
             return density, hmc.HMCState(positions, value, gradient)
         for i in np.flatnonzero(~fine):
             points[i] = functions[i](int(rng.integers(2**30)))
@@ -278,7 +279,7 @@ class _Run:
     def _first(self, states):
         """What tuning starts from, with strong types, so that the program for its chunks is compiled once."""
         example = jax.tree.map(lambda x: x[0], states.position)
-        masses = adaptation.first_masses(example, self.drift)
+        masses = adaptation.first_masses(example, self.drift, self.density.subspaces)
         carry = (states, self.algorithm.first(example.z.dtype), masses, adaptation.no_moments(example))
         return jax.tree.map(lambda x: jax.lax.convert_element_type(x, np.dtype(x.dtype)), carry)
 
@@ -294,7 +295,7 @@ class _Run:
             moments = adaptation.add_draws(moments, new.position, new.logdensity_grad)
 
             def renew(_):
-                learnt = adaptation.learn_masses(example, moments, self.drift)
+                learnt = adaptation.learn_masses(example, moments, self.drift, self.density.subspaces)
                 return self.algorithm.restart(tuning), learnt, adaptation.no_moments(example)
 
             tuning, masses, moments = jax.lax.cond(end, renew, lambda _: (tuning, masses, moments), None)

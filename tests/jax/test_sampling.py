@@ -274,8 +274,8 @@ def test_expectations(algorithm, drift):
 
 @pytest.mark.integration
 def test_control_momentum_of_another_law_is_found(monkeypatch):
-    def draw_momentum(key, position):
-        true = _integrator.Position(*original(key, position))
+    def draw_momentum(key, position, masses):
+        true = _integrator.Position(*original(key, position, masses))
         return true._replace(X=tuple(1.3 * r for r in true.X))
 
     original = _integrator.draw_momentum
@@ -362,3 +362,55 @@ def test_flips_are_accepted_by_the_ratio_of_densities():
         state = step(key, state)
         flips.append(float(state.position.X[0][0, 0]))
     assert np.mean(np.array(flips) > 0) == pytest.approx(1 / (1 + np.exp(-4)), abs=0.012)
+
+
+def subspace_z(algorithm, patch=None):
+    """Standardised errors of the first two moments of a projector against importance sampling."""
+    scale = np.linspace(3.0, 0.0, 4)
+    with pm.Model():
+        U = pst.Grassmann("U", n=4, p=2)
+        pm.Potential("likelihood", ((U @ U.T) * np.diag(scale)).sum())
+        idata = pst.jax.sample(
+            400, tune=300, chains=64, algorithm=algorithm, random_seed=1, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    draws = (np.asarray(idata["posterior"]["U"]) ** 2).sum(-1)
+    exact = (np.linalg.qr(np.random.default_rng(2).normal(size=(400_000, 4, 2)))[0] ** 2).sum(-1)
+    weight = np.exp(exact @ scale)
+    weight /= weight.sum()
+    found = []
+    for power in (1, 2):
+        mean = weight @ exact**power
+        error = np.sqrt(weight**2 @ (exact**power - mean) ** 2)
+        chains = (draws**power).mean(axis=1)
+        found.append((chains.mean(0) - mean) / np.hypot(chains.std(0, ddof=1) / np.sqrt(len(chains)), error))
+    return np.abs(found).max(), idata
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("algorithm", ["chees", "nuts"])
+def test_subspaces(algorithm):
+    z, idata = subspace_z(algorithm)
+    assert z < 4.5
+    assert float(idata["sample_stats"]["orthogonality_error"].max()) < 1e-12
+    assert float(idata["sample_stats"]["n_steps"].mean()) < 60
+
+
+@pytest.mark.integration
+def test_control_subspaces_with_a_momentum_of_another_law(monkeypatch):
+    original = _integrator.draw_momentum
+
+    def draw_momentum(key, position, masses):
+        true = original(key, position, masses)
+        return true._replace(X=tuple(1.3 * r for r in true.X))
+
+    monkeypatch.setattr(_integrator, "draw_momentum", draw_momentum)
+    assert subspace_z("chees")[0] > 6
+
+
+def test_a_density_of_more_than_the_subspace_is_refused():
+    with pm.Model():
+        U = pst.Grassmann("U", n=4, p=2)
+        pm.Potential("likelihood", U[0, 0])
+        with pytest.raises(ValueError, match="columns of U are rotated"):
+            pst.jax.sample(5, tune=5, chains=2, algorithm="nuts", random_seed=1, progressbar=False)
