@@ -136,7 +136,7 @@ def test_summary_is_of_the_projector_and_check_says_what_is_identified():
     model = subspace_model()
     with model:
         idata = pm.sample(
-            300, tune=300, chains=2, cores=1, random_seed=1, progressbar=False, compute_convergence_checks=False
+            300, tune=300, chains=4, cores=1, random_seed=1, progressbar=False, compute_convergence_checks=False
         )
     assert pst.summary(idata, "U").index[0] == "projector[0, 0]"
     assert pst.check(idata, model=model) == []

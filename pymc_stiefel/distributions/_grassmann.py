@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytensor.tensor as pt
+
 from pymc_stiefel import _arguments as check
 from pymc_stiefel.distributions._angular_gaussian import MatrixAngularCentralGaussian, MatrixAngularCentralGaussianRV
 from pymc_stiefel.distributions._base import StiefelDistribution
@@ -58,8 +62,8 @@ class Grassmann(StiefelDistribution):
     def dist(cls, n=None, p=None, *, Sigma=None, shape=None, **kwargs):
         if Sigma is not None:
             return GrassmannGaussian.dist(Sigma, p, n=n, shape=shape, **kwargs)
-        _, p = _dimensions(*cls.support(shape, n, p))
-        return StiefelUniform.dist.__func__(cls, n, p, shape=shape, **kwargs)
+        n, p = check.dimensions(*_dimensions(*cls.support(shape, n, p)))
+        return cls.create([pt.constant(n, dtype="int64"), pt.constant(p, dtype="int64")], shape=shape, **kwargs)
 
     def logp(value, n, p):
         return StiefelUniform.logp(value, n, p)
@@ -84,7 +88,7 @@ class GrassmannGaussian(MatrixAngularCentralGaussian):
         return MatrixAngularCentralGaussian.logp(value, Sigma, p)
 
 
-def _dimensions(n: int | None, p: int) -> tuple[int | None, int]:
+def _dimensions(n: Any, p: Any) -> tuple[Any, Any]:
     if n is not None and not n > p:
         raise ValueError(
             f"Grassmann needs n > p, got n={n} and p={p}: there is one {p}-dimensional subspace of R^{p} only; "

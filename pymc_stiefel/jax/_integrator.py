@@ -76,8 +76,8 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
     """BlackJAX's ``integrator(logdensity_fn, kinetic_energy) -> one_step(state, step_size)``."""
     shares = STAGES[stages]
 
-    def flow(X, A, B, time, c, w):
-        return DRIFTS["cayley" if w is None else drift](X, A, B, time, c, w)
+    def flow(part, time, c, w):
+        return DRIFTS["cayley" if w is None else drift](*part, time, c, w)
 
     def integrator(logdensity_fn, kinetic_energy):
         masses = kinetic_energy.masses
@@ -101,7 +101,7 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
             def stage(carry, times):
                 parts, z, momentum, _, grad = carry
                 drift_time, kick_time = step_size * times[0], step_size * times[1]
-                parts = [flow(*part, drift_time, c, w) for part, c, w in zip(parts, masses.c, masses.w, strict=True)]
+                parts = [flow(part, drift_time, c, w) for part, c, w in zip(parts, masses.c, masses.w, strict=True)]
                 z = z + drift_time * apply_root(masses.L, momentum)
                 logp, grad = value_and_grad(Position(tuple(X for X, _, _ in parts), z))
                 parts, momentum = kick(parts, momentum, grad, kick_time)
