@@ -86,6 +86,12 @@ def _ppca(pm, pst):
     pm.Potential("likelihood", -0.5 * (rows * log_det + quadratic))
 
 
+@_model("subspace")
+def _subspace(pm, pst):
+    U = pst.Grassmann("U", n=8, p=3)
+    pm.Potential("likelihood", ((U @ U.T) * np.diag(np.linspace(8.0, 0.0, 8))).sum())
+
+
 @_model("batch of matrices")
 def _batch(pm, pst):
     X = pst.StiefelUniform("X", n=5, p=2, shape=(3, 5, 2))
