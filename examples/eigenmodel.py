@@ -3,18 +3,24 @@
 Hoff (2009) models a symmetric 0/1 matrix by y_ij ~ Bernoulli(Phi(c + (U diag(l) U')_ij)) for i > j, with an orthonormal
 n x 3 matrix U: nodes with similar rows of U are linked where l_k > 0, and avoid each other where l_k < 0. The posterior
 has several modes, told apart by the signs of l. Chains start from eigenvectors of the matrix and at random; each is
-named by the mode it ends in. Run ``python examples/eigenmodel.py --data hoff.dat`` with the interactions of 270
-proteins of E. coli (Butland et al. 2005), or without data on a simulated network.
+named by the mode it ends in. How probable the sign patterns are, chains that never leave a mode cannot tell: sequential
+Monte Carlo on the model with given signs does, by its marginal likelihood. Run
+``python examples/eigenmodel.py --data hoff.dat`` with the interactions of 270 proteins of E. coli (Butland et al.
+2005), or without data on a simulated network.
 """
 
 # %%
 from __future__ import annotations
+
+import warnings
+from math import comb
 
 import matplotlib
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from recording import finish, options_of, row
+from scipy.special import logsumexp
 from scipy.stats import norm
 from stein import stein_scores
 
@@ -39,16 +45,48 @@ def read_network(path) -> np.ndarray:
 
 
 # %%
-def build_model(Y: np.ndarray) -> pm.Model:
+def build_model(Y: np.ndarray, positive: int | None = None) -> pm.Model:
+    """The model; with so many positive entries of l, in front, if ``positive`` is given."""
     n = len(Y)
     i, j = np.tril_indices(n, -1)
     with pm.Model(coords={"node": np.arange(n), "component": np.arange(RANK)}) as model:
         U = pst.StiefelUniform("U", n=n, p=RANK, dims=("node", "component"))
-        l = pm.Normal("l", 0, np.sqrt(n), dims="component")
+        if positive is None:
+            l = pm.Normal("l", 0, np.sqrt(n), dims="component")
+        else:
+            size = pm.HalfNormal("size", np.sqrt(n), dims="component")
+            l = pm.Deterministic("l", np.where(np.arange(RANK) < positive, 1.0, -1.0) * size, dims="component")
         c = pm.Normal("c", 0, 10)
         strength = c + ((U * l) @ U.T)[i, j]
         pm.Potential("links", pt.sum(pm.logcdf(pm.Normal.dist(), (2 * Y[i, j] - 1) * strength)))
     return model
+
+
+# %%
+def sign_probabilities(Y: np.ndarray, particles: int, chains: int, seed: int) -> dict[str, tuple[float, float]]:
+    """Log of the posterior probability of each sign pattern, with its standard error.
+
+    A pattern with k signs + stands for ``binom(RANK, k)`` orders of the columns, of 2^RANK in all.
+    """
+    log_weight, error = [], []
+    for positive in range(RANK, -1, -1):
+        with build_model(Y, positive), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*tempered together with the likelihood")  # here it is the likelihood
+            idata = pm.sample_smc(
+                particles,
+                kernel=pst.ManifoldSMC,
+                chains=chains,
+                cores=1,
+                random_seed=seed,
+                progressbar=False,
+                compute_convergence_checks=False,
+            )
+        evidence = pst.log_marginal_likelihood(idata)
+        log_weight.append(evidence.value + np.log(comb(RANK, positive) / 2**RANK))
+        error.append(evidence.error)
+    total = logsumexp(log_weight)
+    patterns = ["+" * positive + "-" * (RANK - positive) for positive in range(RANK, -1, -1)]
+    return {signs: (w - total, e) for signs, w, e in zip(patterns, log_weight, error, strict=True)}
 
 
 # %% Starts: eigenvectors of the residual Y - mean, with 3, 2 or 1 of them from the upper end of the spectrum and the
@@ -137,7 +175,8 @@ def plot(idata, Y: np.ndarray, modes: list[dict], names: list[str]):
 REMARKS = [
     "Chains are named by the mode they end in: the signs of l, and the log density where one sign pattern has several."
     " The order and signs of the columns are not identified and do not count. The share of chains that end in a mode is"
-    " not its probability, which chains that do not change their mode cannot tell. Priors are Hoff's: U uniform, l_k"
+    " not its probability. Probabilities of sign patterns are from marginal likelihoods by sequential Monte Carlo with"
+    " the signs given; an error of the log is over its chains. Priors are Hoff's: U uniform, l_k"
     " normal with variance n, c normal with standard deviation 10.",
 ]
 
@@ -146,6 +185,7 @@ def main() -> None:
     parser = options_of(__doc__, "eigenmodel.png", data="a symmetric 0/1 matrix as text; default: a simulated network")
     parser.add_argument("--random-starts", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--particles", type=int, help="of each run of sequential Monte Carlo")
     options = parser.parse_args()
     matplotlib.use("Agg")
     rng = np.random.default_rng(options.seed)
@@ -176,6 +216,12 @@ def main() -> None:
             note=f"{len(mode['chains'])} of {len(names)} chains: {', '.join(mode['starts'])}",
         )
         for k, mode in enumerate(modes)
+    ]
+    particles = options.particles or (50 if options.quick else 300)
+    probabilities = sign_probabilities(Y, particles, 2 if options.quick else 3, options.seed)
+    rows += [
+        row(f"log posterior probability of signs {signs}", f"{value:.1f} ± {error:.1f}")
+        for signs, (value, error) in probabilities.items()
     ]
     steps = idata["sample_stats"]["n_steps"].values.mean()
     ess = pst.summary(idata["posterior"].isel(chain=best), "U", kind="angles")

@@ -61,5 +61,5 @@ def test_mistake_is_caught(mistake, book, full, tmp_path):
     text = copy.read_text()
     assert text.count(old) == 1, f"{file} has changed: find the place of the mistake again"
     copy.write_text(text.replace(old, new))
-    found = scores(target, 40_000, tmp_path, [("NUMBA_CACHE_DIR", str(tmp_path / "cache"))])
+    found = scores(target, 100_000, tmp_path, [("NUMBA_CACHE_DIR", str(tmp_path / "cache"))])
     book.caught(5, f"compiled: {mistake}", target, found)
