@@ -47,10 +47,9 @@ class Grassmann(StiefelDistribution):
     >>> import numpy as np, pymc as pm, pymc_stiefel as pst
     >>> with pm.Model():
     ...     U = pst.Grassmann("U", n=4, p=2)
-    ...     pm.Potential("likelihood", 20 * ((U @ U.T) * np.diag([1.0, 1.0, 0.0, 0.0])).sum())
-    ...     idata = pm.sample(draws=100, tune=100, chains=2, progressbar=False, random_seed=1)
-    likelihood
-    >>> bool(pst.summary(idata, "U").loc["P[0, 0]", "mean"] > 0.8)
+    ...     likelihood = pm.Potential("likelihood", 20 * ((U @ U.T) * np.diag([1.0, 1.0, 0.0, 0.0])).sum())
+    ...     idata = pm.sample(draws=200, tune=100, chains=2, progressbar=False, random_seed=1)
+    >>> bool(pst.summary(idata, "U").loc["projector[0, 0]", "mean"] > 0.8)
     True
     """
 

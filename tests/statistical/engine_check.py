@@ -31,7 +31,7 @@ def langevin(draws):
     s = np.array([6.0, 4.0, 2.0])
     density = bingham_langevin_density(np.eye(4, 3) * s, np.zeros((4, 4)), np.zeros(3))
     q = draw(
-        density, make_layout([(4, 3)], 0, [NEVER]), np.eye(4, 3).T.ravel(), draws, drift="splitting", step_size=1.2
+        density, make_layout([(4, 3)], 0, [NEVER]), np.eye(4, 3).T.ravel(), draws, drift="splitting", step_size=2.0
     )
     diagonal = q.reshape(-1, 3, 4)[:, range(3), range(3)]
     return z_scores(diagonal, log_hyp0f1(4, s)[1])
