@@ -1,6 +1,8 @@
 """Chains as tasks: the same draws as pm.sample, faults, resuming, and clear errors."""
 
 import logging
+import re
+import shutil
 import threading
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 
@@ -268,6 +270,13 @@ def test_resume_runs_only_missing_chains(model, reference, tmp_path):
     assert (first.chains, second.chains) == ([0, 1, 2], [3])
 
 
+def test_another_store_at_the_same_place(model, reference, tmp_path):
+    """Workers keep arrays open, but not those of an earlier call."""
+    sample(model, store=tmp_path / "a", chains=2, draws=10)
+    shutil.rmtree(tmp_path / "a")
+    assert_same(sample(model, store=tmp_path / "a"), reference)
+
+
 def test_resume_without_a_seed(model, tmp_path):
     partial = sample(model, Inline(interrupt_after=2), store=tmp_path / "a", random_seed=None)
     whole = sample(model, store=tmp_path / "a", random_seed=None)
@@ -350,3 +359,21 @@ def test_progress_reports(caplog):
         progress.logged -= 60.0
         progress.finished(divergences=1)
     assert "3 of 4 chains, 10 draws/s, 3 divergences" in caplog.text
+
+
+def test_progress_of_a_run(caplog):
+    """Steps far too long for the prior diverge; the line counts them."""
+    with caplog.at_level(logging.INFO, "pymc_stiefel"):
+        result = sample(normal_model(scale=1e-6), tune=0, progressbar=True)
+    divergences = int(result["sample_stats"]["diverging"].sum())
+    assert divergences > 0
+    assert re.search(rf"4 of 4 chains, [1-9]\d* draws/s, {divergences} divergences", caplog.text)
+
+
+def test_progress_of_engines_that_return_all_at_the_end(model, monkeypatch):
+    counts = []
+    monkeypatch.setattr(joblib.parallel.ThreadingBackend, "supports_return_generator", False)
+    monkeypatch.setattr(ChainProgress, "count", lambda self, done: counts.append(done))
+    with model, joblib.parallel_config("threading", n_jobs=2):
+        pst.sample_chains(**SETTINGS, **SILENT)
+    assert {1, 2, 3, 4} <= set(counts[:-1])

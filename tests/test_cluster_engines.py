@@ -186,7 +186,8 @@ def test_interrupt_on_loky_returns_what_is_finished(reference, tmp_path, receive
 
 SBATCH = """#!/bin/bash
 # runs a job at once on this machine; the number of a job is that of its process group
-setsid bash "$1" > "$1.log" 2>&1 &
+cp "$1" job.sh  # the caller deletes its own
+setsid bash job.sh > job.log 2>&1 &
 echo "Submitted batch job $!"
 """
 SCANCEL = """#!/bin/bash
