@@ -155,8 +155,7 @@ with normal_model(), joblib.parallel_config("loky", n_jobs=2):
 """
 
 
-@pytest.mark.parametrize("place", ["memory", "store"])
-@pytest.mark.parametrize("receiver", ["driver", "group"])
+@pytest.mark.parametrize("receiver, place", [("group", "memory"), ("driver", "store")])
 def test_interrupt_on_loky_returns_what_is_finished(reference, tmp_path, receiver, place):
     """SIGINT as from a terminal, which sends it to the workers too, and to the driver alone."""
     command = [sys.executable, "-W", "ignore", "-c", INTERRUPTED, str(tmp_path), place]
