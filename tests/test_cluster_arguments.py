@@ -1,5 +1,6 @@
 """sample_chains: bad arguments, objects that cannot be pickled, packages that are missing."""
 
+import inspect
 import subprocess
 import sys
 import threading
@@ -37,6 +38,11 @@ def model():
 def test_bad_arguments(model, options, error, message):
     with pytest.raises(error, match=message):
         sample(model, **options)
+
+
+def test_arguments_of_pm_sample_are_taken_or_refused_with_a_reason():
+    taken = {*inspect.signature(pst.sample_chains).parameters, "nuts_sampler", "backend", "kwargs"}
+    assert inspect.signature(pm.sample).parameters.keys() <= taken | _checks.REFUSED.keys()
 
 
 def test_object_that_cannot_be_pickled_is_named():
