@@ -1,24 +1,18 @@
 """Chains as tasks: the same draws as pm.sample, faults, resuming, and clear errors."""
 
 import logging
-import os
-import signal
-import subprocess
-import sys
+import re
+import shutil
 import threading
-import time
 from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 
 import joblib
 import numba.core.event
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from pymc.exceptions import SamplingError
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
 from pymc_stiefel.cluster import _checks, _tasks
@@ -276,6 +270,13 @@ def test_resume_runs_only_missing_chains(model, reference, tmp_path):
     assert (first.chains, second.chains) == ([0, 1, 2], [3])
 
 
+def test_another_store_at_the_same_place(model, reference, tmp_path):
+    """Workers keep arrays open, but not those of an earlier call."""
+    sample(model, store=tmp_path / "a", chains=2, draws=10)
+    shutil.rmtree(tmp_path / "a")
+    assert_same(sample(model, store=tmp_path / "a"), reference)
+
+
 def test_resume_without_a_seed(model, tmp_path):
     partial = sample(model, Inline(interrupt_after=2), store=tmp_path / "a", random_seed=None)
     whole = sample(model, store=tmp_path / "a", random_seed=None)
@@ -360,190 +361,19 @@ def test_progress_reports(caplog):
     assert "3 of 4 chains, 10 draws/s, 3 divergences" in caplog.text
 
 
-# ------------------------------------------------------------ bad input
+def test_progress_of_a_run(caplog):
+    """Steps far too long for the prior diverge; the line counts them."""
+    with caplog.at_level(logging.INFO, "pymc_stiefel"):
+        result = sample(normal_model(scale=1e-6), tune=0, progressbar=True)
+    divergences = int(result["sample_stats"]["diverging"].sum())
+    assert divergences > 0
+    assert re.search(rf"4 of 4 chains, [1-9]\d* draws/s, {divergences} divergences", caplog.text)
 
 
-@pytest.mark.parametrize(
-    "options, error, message",
-    [
-        ({"chains": 0}, ValueError, "chains must be at least 1, got chains=0"),
-        ({"draws": 2.5}, TypeError, "draws must be a whole number, got 2.5"),
-        ({"executor": object()}, TypeError, "executor must have a method submit"),
-        ({"cores": 2}, TypeError, "does not take cores=2: the engine says how many"),
-        ({"nuts_sampler": "nutpie"}, ValueError, "nuts_sampler must be 'pymc', got 'nutpie'"),
-        ({"var_names": ["mu", "nu"]}, ValueError, r"var_names has \['nu'\]"),
-        ({"initvals": [{}]}, ValueError, "initval"),
-        ({"step": pm.DEMetropolis}, SamplingError, "DEMetropolis makes chains that learn from each other"),
-    ],
-)
-def test_bad_arguments(model, options, error, message):
-    with pytest.raises(error, match=message):
-        sample(model, **options)
-
-
-def test_object_that_cannot_be_pickled_is_named():
-    lock = threading.Lock()
-
-    class Locked(Op):
-        def __init__(self):
-            self.guard = {"inner": lock}
-
-        def make_node(self, x):
-            return Apply(self, [x], [x.type()])
-
-        def perform(self, node, inputs, outputs):
-            raise NotImplementedError
-
-    with normal_model() as model, pytest.raises(TypeError, match=r"callback -> lock cannot be pickled.*_thread\.lock"):
-        sample(model, callback=lambda trace, draw: lock)
-    model.notes = ["fine", lock]
-    with pytest.raises(TypeError, match=r"model.notes\[1\] cannot be pickled"):
-        sample(model)
-    graph = 2 * Locked()(pt.scalar("x"))
-    with pytest.raises(TypeError, match=r"\['y'\] -> Locked.*\.owner\.op\.guard\['inner'\] cannot be pickled"):
-        _checks.pickled({"y": graph})
-
-
-def test_missing_package_names_the_extra(model, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(ImportError, match=r"needs zarr.*pymc-stiefel\[cluster\]"):
-        sample(model, store=tmp_path / "a")
-    monkeypatch.setitem(sys.modules, "joblib", None)
-    with pytest.raises(ImportError, match=r"needs joblib.*pymc-stiefel\[cluster\]"):
-        pst.sample_chains(model=model, **SETTINGS)
-
-
-def test_import_is_light():
-    code = (
-        "import sys, numba, arviz, pymc, scipy.optimize, rich.progress, pandas, matplotlib.pyplot\n"
-        "before = set(sys.modules); import pymc_stiefel\n"
-        "print(sorted({'joblib', 'dask', 'distributed', 'zarr', 'ray'} & (set(sys.modules) - before)))"
-    )
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
-
-
-# ------------------------------------------------------------ real engines
-
-
-def kill_once(flag, chain=1):
-    """A callback that kills its process in the middle of one chain, the first time."""
-
-    def callback(trace, draw):
-        if draw.chain == chain and draw.draw_idx == 30 and not os.path.exists(flag):
-            with open(flag, "w") as file:
-                file.write(str(os.getpid()))
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return callback
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("store", [False, True])
-def test_loky_with_a_kill(model, reference, tmp_path, store):
-    options = {"store": tmp_path / "a"} if store else {}
-    with model, joblib.parallel_config("loky", n_jobs=2):
-        result = pst.sample_chains(**SETTINGS, **SILENT, callback=kill_once(tmp_path / "flag"), **options)
-    assert (tmp_path / "flag").exists()
-    assert_same(result, reference)
-
-
-@pytest.mark.integration
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("way", ["joblib", "executor", "store"])
-def test_dask_with_a_kill(model, reference, tmp_path, way):
-    distributed = pytest.importorskip("distributed")
-    options = {"callback": kill_once(tmp_path / "flag")} | ({"store": tmp_path / "a"} if way == "store" else {})
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        if way == "executor":
-            result = sample(model, client.get_executor(), **options)
-        else:
-            with model, joblib.parallel_config("dask"):
-                result = pst.sample_chains(**SETTINGS, **SILENT, **options)
-        assert (tmp_path / "flag").exists()
-        assert_same(result, reference)
-
-
-CACHE = """
-import sys, time
-import numba.core.event, numpy as np
-import pymc_stiefel as pst
-from pymc_stiefel.draws._vectors import vmf_deficits
-from tests.test_cluster import Inline, normal_model
-while time.time() < float(sys.argv[1]):
-    time.sleep(0.001)
-with numba.core.event.install_recorder("numba:compile") as compilations:
-    own = np.empty((1, 4))
-    vmf_deficits(3, np.array([5.0]), own, np.random.default_rng(1))
-    result = pst.sample_chains(5, tune=5, chains=2, random_seed=1, model=normal_model(), executor=Inline(), quiet=True)
-print((own.tobytes() + result["posterior"]["mu"].values.tobytes()).hex(), len(compilations.buffer))
-"""
-
-
-@pytest.mark.integration
-def test_two_workers_fill_one_cache_at_once(tmp_path):
-    """Both start with the same empty directory; a third finds all that they compiled."""
-    environment = os.environ | {
-        "NUMBA_CACHE_DIR": str(tmp_path / "numba"),
-        # with PyTensor's fast math, code from the cache rounds otherwise than code fresh from the compiler
-        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path / 'pytensor'},numba__fastmath=False",
-        "PYTHONPATH": os.getcwd(),
-    }
-
-    def start(when):
-        command = [sys.executable, "-W", "ignore", "-c", CACHE, str(when)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-    def result(process):
-        output, _ = process.communicate(timeout=600)
-        assert process.returncode == 0
-        draws, compilations = output.split()[-2:]
-        return draws, int(compilations)
-
-    together = [start(time.time() + 20.0) for _ in range(2)]
-    (one, compiled), (two, _) = [result(process) for process in together]
-    third, compiled_later = result(start(0.0))
-    assert one == two == third
-    assert compiled > 0 and compiled_later == 0
-
-
-@pytest.mark.integration
-@pytest.mark.filterwarnings("ignore")  # Ray has warnings of its own
-def test_ray_with_a_kill(model, reference, tmp_path):
-    ray = pytest.importorskip("ray")
-    pytest.importorskip("ray.util.joblib").register_ray()
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        with model, joblib.parallel_config("ray", n_jobs=2):
-            result = pst.sample_chains(
-                **SETTINGS, **SILENT, callback=kill_once(tmp_path / "flag"), store=tmp_path / "a"
-            )
-    finally:
-        ray.shutdown()
-    assert (tmp_path / "flag").exists()
-    assert_same(result, reference)
-
-
-@pytest.mark.integration
-def test_mpi(model, reference, tmp_path):
-    pytest.importorskip("mpi4py.futures")
-    script = tmp_path / "script.py"
-    script.write_text(
-        f"""
-from mpi4py.futures import MPIPoolExecutor
-from tests.test_cluster import SETTINGS, normal_model
-import pymc_stiefel as pst
-
-if __name__ == "__main__":
-    with normal_model(), MPIPoolExecutor() as executor:
-        pst.sample_chains(**SETTINGS, executor=executor, store={str(tmp_path / "a")!r})
-"""
-    )
-    launcher = os.path.join(os.path.dirname(sys.executable), "mpiexec")
-    command = [launcher, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(script)]
-    subprocess.run(command, check=True, timeout=600, capture_output=True, env=os.environ | {"PYTHONPATH": os.getcwd()})
-    finished = sample(model, Inline(interrupt_after=0), store=tmp_path / "a")  # all are there: nothing is run
-    assert_same(finished, reference)
+def test_progress_of_engines_that_return_all_at_the_end(model, monkeypatch):
+    counts = []
+    monkeypatch.setattr(joblib.parallel.ThreadingBackend, "supports_return_generator", False)
+    monkeypatch.setattr(ChainProgress, "count", lambda self, done: counts.append(done))
+    with model, joblib.parallel_config("threading", n_jobs=2):
+        pst.sample_chains(**SETTINGS, **SILENT)
+    assert {1, 2, 3, 4} <= set(counts[:-1])

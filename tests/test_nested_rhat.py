@@ -1,18 +1,20 @@
 """Nested R-hat: both ways to compute it against the formula, and what it is for."""
 
+import importlib.util
+import sys
+
 import numpy as np
 import pytest
 
 import pymc_stiefel as pst
-from pymc_stiefel.analysis import _nested_rhat
 
-WAYS = ["own"] + ["arviz"] * (_nested_rhat.array_stats is not None)
+WAYS = ["own"] + ["arviz"] * (importlib.util.find_spec("arviz_stats") is not None)
 
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     if request.param == "own":
-        monkeypatch.setattr(_nested_rhat, "array_stats", None)
+        monkeypatch.setitem(sys.modules, "arviz_stats.base", None)
 
 
 def stuck_and_mixed(rng, groups=4, size=16, draws=20):
@@ -60,6 +62,27 @@ def test_names_of_quantities(way):
     draws = np.linalg.qr(np.random.default_rng(0).normal(size=(8, 10, 3, 1)))[0]
     quantities = pst.invariants(draws, kind="angles")
     assert pst.nested_rhat(quantities, 2).index.tolist() == ["angle[0]"]
+
+
+def test_summary_has_it_beside_the_usual_one():
+    """Four groups of 64 chains that keep means of their own. Groups agree about one matrix, not about the other."""
+    rng = np.random.default_rng(3)
+    mixed, stuck = rng.normal(size=(2, 256, 6, 3, 1)) + rng.normal(size=(2, 256, 1, 3, 1))
+    stuck += 2 * np.repeat(rng.normal(size=(4, 3, 1)), 64, axis=0)[:, None]
+    draws = {"mixed": np.linalg.qr(mixed)[0], "stuck": np.linalg.qr(stuck)[0]}
+    tables = {name: pst.summary(x, superchains=4) for name, x in draws.items()}
+    assert tables["mixed"].columns[-2:].tolist() == ["r_hat", "r_hat_nested"]
+    assert tables["mixed"].r_hat.min() > 1.05 > 1.02 > tables["mixed"].r_hat_nested.max()
+    assert tables["stuck"].r_hat_nested.max() > 1.1
+    expected = pst.nested_rhat(pst.invariants(draws["stuck"]), 4)
+    np.testing.assert_array_equal(tables["stuck"].r_hat_nested, expected)
+    shuffled = rng.permutation(256)
+    groups = np.repeat(np.arange(4), 64)[shuffled]
+    table = pst.summary(draws["stuck"][shuffled], superchains=groups)
+    np.testing.assert_allclose(table.r_hat_nested, expected, rtol=1e-12)
+    assert "r_hat_nested" not in pst.summary(draws["mixed"])
+    with pytest.raises(ValueError, match="divide the 256 chains, got 3"):
+        pst.summary(draws["mixed"], superchains=3)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from pymc_stiefel import _checks as check
 from pymc_stiefel.analysis._alignment import METHODS, aligned_once
 from pymc_stiefel.analysis._averages import principal_angles
 from pymc_stiefel.analysis._inputs import ALIGNED, matrix_draws, squeeze, variable_of
+from pymc_stiefel.analysis._nested_rhat import nested_rhat
 
 __all__ = ["invariants", "summary", "table"]
 
@@ -100,6 +101,7 @@ def summary(
     method: str = "permutation",
     vectors: bool = False,
     group: str = "posterior",
+    superchains: int | Sequence[int] | None = None,
 ) -> pd.DataFrame:
     r"""Mean, spread, ESS and R-hat of quantities that the posterior identifies.
 
@@ -119,15 +121,19 @@ def summary(
     method : str
         The ``method`` of :func:`~pymc_stiefel.align`, for ``kind="aligned"``; with ``"varimax"`` columns may have any
         length, so that this is the table of loadings with their intervals.
+    superchains : int or sequence of int, optional
+        For many short chains that start in groups from the same points: the number of groups, or the group of each
+        chain, as for :func:`~pymc_stiefel.nested_rhat`.
 
     Returns
     -------
     DataFrame
-        One row per quantity; columns ``mean, sd, q5, q95, mcse_mean, ess_bulk, ess_tail, r_hat``.
+        One row per quantity; columns ``mean, sd, q5, q95, mcse_mean, ess_bulk, ess_tail, r_hat``, and
+        ``r_hat_nested`` if there are ``superchains``.
 
     References
     ----------
-    Vehtari et al. (2021), doi:10.1214/20-BA1221.
+    Vehtari et al. (2021), doi:10.1214/20-BA1221; Margossian et al. (2024), doi:10.1214/24-BA1453.
 
     Examples
     --------
@@ -141,17 +147,16 @@ def summary(
         if one is not None:
             check.choice("kind", one, KINDS)
     if isinstance(var_names, list | tuple) and len(var_names) > 1:
-        several = {
-            name: summary(data, name, kind=kind, method=method, vectors=vectors, group=group) for name in var_names
-        }
+        options: dict[str, Any] = {"method": method, "vectors": vectors, "group": group, "superchains": superchains}
+        several = {name: summary(data, name, kind=kind, **options) for name in var_names}
         return pd.concat([one.rename(index=lambda row, name=name: f"{name} {row}") for name, one in several.items()])
     draws = _identified_draws(data, var_names, kinds, method, vectors, group)
     if draws.sizes["draw"] < 4:
         raise ValueError(f"data: need at least 4 draws in each chain for R-hat and ESS, got {draws.sizes['draw']}")
-    return pd.concat([table(invariants(draws, kind=one, method=method)) for one in kinds])
+    return pd.concat([table(invariants(draws, kind=one, method=method), superchains) for one in kinds])
 
 
-def table(quantities: xr.DataArray) -> pd.DataFrame:
+def table(quantities: xr.DataArray, superchains: int | Sequence[int] | None = None) -> pd.DataFrame:
     """Diagnostics of ``quantities`` with dims ``(chain, draw, quantity)``, one row each, by ArviZ.
 
     Constant quantities have no R-hat (NaN), nor has a single chain.
@@ -172,6 +177,8 @@ def table(quantities: xr.DataArray) -> pd.DataFrame:
             "ess_tail": az.ess(data, method="tail", **tails)["x"].values,
             "r_hat": az.rhat(data)["x"].values if quantities.sizes["chain"] > 1 else np.nan,
         }
+        if superchains is not None:
+            columns["r_hat_nested"] = nested_rhat(quantities, superchains).values
     return pd.DataFrame(columns, index=pd.Index(quantities["quantity"].values, name=None))
 
 

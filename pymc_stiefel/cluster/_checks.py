@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import platform
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that must agree between the driver and the workers."""
     import pymc_stiefel

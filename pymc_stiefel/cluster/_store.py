@@ -6,10 +6,12 @@ chain as finished last. Nothing else says whether a chain is done: a run that di
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
 import os
+import uuid
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +35,13 @@ class Store:
 
     url: str
     storage_options: dict[str, Any] | None = None
+    call: str = ""  # a name for this call, under which workers keep the arrays open
 
     @classmethod
     def at(cls, place: Any, storage_options: dict[str, Any] | None = None) -> Store:
         """Workers have other working directories, so a path becomes absolute."""
         url = os.fspath(place)
-        return cls(url if "://" in url else os.path.abspath(url), storage_options)
+        return cls(url if "://" in url else os.path.abspath(url), storage_options, uuid.uuid4().hex)
 
     def _open(self, mode: str) -> Any:
         return needs("zarr").open_group(self.url, mode=mode, storage_options=self.storage_options)
@@ -137,12 +140,24 @@ class Store:
 
     def write(self, chain: int, groups: Groups, seconds: float, divergences: int) -> None:
         """Write the draws of one chain, then mark it as finished."""
-        root = self._open("r+")
         for name, dataset in groups.items():
             for key, array in dataset.data_vars.items():
                 if "chain" in array.dims:
-                    root[f"{name}/{key}"][chain] = array.transpose("chain", ...).values[0]
-        root[f"{OURS}/record"][chain] = np.array([1.0, seconds, divergences])
+                    self._array(f"{name}/{key}")[chain] = array.transpose("chain", ...).values[0]
+        self._array(f"{OURS}/record")[chain] = np.array([1.0, seconds, divergences])
+
+    def _array(self, path: str) -> Any:
+        """An array, opened once by each worker: to open it takes longer than to write a chain."""
+        arrays = _opened(self.call)
+        if path not in arrays:
+            arrays[path] = self._open("r+")[path]
+        return arrays[path]
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(call: str) -> dict[str, Any]:
+    """Arrays that this process has open for a call. A later call may find another store at the same place."""
+    return {}
 
 
 def identity(settings: dict[str, Any], probe: Groups) -> dict[str, Any]:

@@ -5,7 +5,6 @@ does.
 """
 
 from pymc_stiefel.jax._ensemble import Ensemble, ensemble
-from pymc_stiefel.jax._results import nested_rhat
 from pymc_stiefel.jax._sample import Sampler, sample
 from pymc_stiefel.jax._transformations import (
     CyclicalSchedule,
@@ -24,7 +23,6 @@ __all__ = [
     "ensemble",
     "for_kernels",
     "momentum",
-    "nested_rhat",
     "orthonormal_like",
     "osghmc",
     "sample",

@@ -11,7 +11,7 @@ import pymc as pm
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
-__all__ = ["Store", "nested_rhat"]
+__all__ = ["Store"]
 
 _log = logging.getLogger("pymc.stiefel")
 
@@ -58,50 +58,6 @@ def rhat(values: np.ndarray) -> float:
     return float(np.sqrt((half - 1) / half + between / within)) if within > 0 else float("nan")
 
 
-def nested_rhat(values: np.ndarray, superchains: int) -> float:
-    """Nested R-hat of one quantity: many short chains, in groups that started at the same point.
-
-    Parameters
-    ----------
-    values : array (chain, draw)
-        The chains of a superchain follow each other.
-    superchains : int
-        Number of groups.
-
-    Returns
-    -------
-    float
-        Square root of 1 + variance between superchains over variance within them. It is meaningful for chains too
-        short for ordinary R-hat, even for one draw.
-
-    References
-    ----------
-    Margossian et al. (2024), doi:10.1214/24-BA1453.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_stiefel.jax import nested_rhat
-    >>> values = np.random.default_rng(1).normal(size=(64, 50))
-    >>> bool(nested_rhat(values, 8) < 1.01)
-    True
-    >>> bool(nested_rhat(values + np.repeat(np.arange(8.0), 8)[:, None], 8) > 1.5)
-    True
-    """
-    values = np.asarray(values, dtype=float)
-    if values.ndim != 2 or superchains < 2 or len(values) % superchains:
-        raise ValueError(
-            f"values must have shape (chain, draw) and superchains={superchains} must divide the chains, "
-            f"got shape {values.shape}"
-        )
-    grouped = values.reshape(superchains, -1, values.shape[1])
-    means = grouped.mean(axis=2)
-    within = grouped.var(axis=2, ddof=1).mean() if grouped.shape[2] > 1 else 0.0
-    if grouped.shape[1] > 1:
-        within += means.var(axis=1, ddof=1).mean()
-    return float(np.sqrt(1 + means.mean(axis=1).var(ddof=1) / within))
-
-
 def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any], library: Any, options: dict) -> Any:
     """``InferenceData`` with ArviZ 0.x, ``DataTree`` with ArviZ 1.x."""
     options = dict(options)
@@ -118,9 +74,9 @@ def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any],
     with warnings.catch_warnings():  # more chains than draws are meant
         warnings.filterwarnings("ignore", "(Found chain dimension to be longer|More chains)", UserWarning)
         idata = _from_dict(groups, coords, dims, attributes, library)
-    if with_likelihood:
-        with model:
-            pm.compute_log_likelihood(idata, progressbar=False)
+        if with_likelihood:
+            with model:
+                pm.compute_log_likelihood(idata, progressbar=False)
     return idata
 
 

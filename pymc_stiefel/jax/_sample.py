@@ -18,11 +18,12 @@ from blackjax.mcmc import hmc
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.model import modelcontext
 
+from pymc_stiefel.analysis import nested_rhat
 from pymc_stiefel.jax import _adaptation as adaptation
 from pymc_stiefel.jax._algorithms import ALGORITHMS, reflect, repaired
 from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
-from pymc_stiefel.jax._results import Store, convergence_warnings, nested_rhat, to_inference_data
+from pymc_stiefel.jax._results import Store, convergence_warnings, to_inference_data
 
 __all__ = ["Sampler", "sample"]
 
@@ -202,7 +203,9 @@ class Sampler:
         }
         if self.superchains:
             attributes["superchains"] = self.superchains
-            attributes["nested_r_hat_lp"] = nested_rhat(store.stats["lp"], self.superchains)
+            if draws >= 4:  # fewer have no halves to compare
+                lp = store.stats["lp"][..., None]
+                attributes["nested_r_hat_lp"] = float(nested_rhat(lp, self.superchains).iloc[0])
         idata = to_inference_data(model, store, attributes, blackjax, idata_kwargs or {})
         if compute_convergence_checks:
             convergence_warnings(idata, store, model, self.target_accept)

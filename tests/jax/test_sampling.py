@@ -348,11 +348,6 @@ def test_single_precision_is_right_to_its_precision(tmp_path):
     assert abs(means.mean() - log_hyp0f1(5, s)[1][0]) < 4.5 * means.std(ddof=1) / 4
 
 
-def test_nested_rhat_needs_groups():
-    with pytest.raises(ValueError, match="superchains=3"):
-        pst.jax.nested_rhat(np.zeros((8, 5)), 3)
-
-
 def test_flips_are_accepted_by_the_ratio_of_densities():
     flips = []
     density = lambda position: 2.0 * jnp.sum(position.X[0])  # noqa: E731 (O(1): P(+1) = 1 / (1 + exp(-4)))
