@@ -20,10 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
-from pymc_stiefel.analysis._diagnostics import diagnostics
+import xarray as xr
 
 import pymc_stiefel as pst
 from benchmarks.problems import PROBLEMS, Problem, entries
+from pymc_stiefel.analysis._summaries import table as summary_table
 
 RESULTS = Path(__file__).with_suffix(".json")
 
@@ -69,7 +70,9 @@ def measure(name: str, sampler: str, chains: int, draws: int, tune: int) -> dict
     idata = run(2)
     wall, compiled = time.perf_counter() - start, compiling()
     quantities = problem.quantities({key: np.asarray(value) for key, value in idata["posterior"].data_vars.items()})
-    table = diagnostics(np.concatenate([quantities, quantities**2], axis=-1))
+    both = np.concatenate([quantities, quantities**2], axis=-1)
+    coords = {"quantity": np.arange(both.shape[-1])}
+    table = summary_table(xr.DataArray(both, dims=("chain", "draw", "quantity"), coords=coords))
     stats = idata["sample_stats"]
     steps = np.asarray(stats["gradients"] if "gradients" in stats else stats["n_steps"])
     # in lockstep all chains wait for the longest trajectory

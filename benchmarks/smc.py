@@ -1,4 +1,4 @@
-"""Sequential Monte Carlo against PyMC's own kernels: ``python -m benchmarks.smc``.
+"""Sequential Monte Carlo against PyMC's own kernels: ``python -m benchmarks.smc``; results in smc.json.
 
 Log marginal likelihood of a probabilistic PCA, 100 rows of 12 numbers. A kernel is judged by the variance of its
 estimates over chains times the time of a chain: the time it takes to reach a given error.
@@ -7,20 +7,24 @@ estimates over chains times the time of a chain: the time it takes to reach a gi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_stiefel as pst
+from benchmarks.machine import machine
 
 N_FEATURES, ROWS = 12, 100
+RESULTS = Path(__file__).with_suffix(".json")
 
 
 def second_moments() -> np.ndarray:
@@ -63,14 +67,18 @@ def main() -> None:
     parser.add_argument("--particles", type=int, default=1000)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2])
     options = parser.parse_args()
+    record: dict = {"machine": machine(), "particles": options.particles, "chains": options.chains, "ranks": {}}
     for rank in options.ranks:
-        costs = {}
+        costs, rows = {}, record["ranks"].setdefault(rank, {})
         for name, kernel in (("ManifoldSMC", pst.ManifoldSMC), ("PyMC IMH", pm.smc.IMH), ("PyMC MH", pm.smc.MH)):
             mean, spread, seconds = measure(kernel, rank, options.particles, options.chains)
             costs[name] = spread**2 * seconds
+            rows[name] = {"log_marginal": mean, "sd_of_a_chain": spread, "seconds_a_chain": seconds}
             print(f"rank {rank}, {name}: {mean:.2f}, sd of a chain {spread:.2f}, {seconds:.1f} s a chain", flush=True)
         ours = costs.pop("ManifoldSMC")
-        print(f"rank {rank}: at equal error {min(costs.values()) / ours:.0f} times faster than the better of PyMC's")
+        rows["ratio"] = min(costs.values()) / ours
+        print(f"rank {rank}: at equal error {rows['ratio']:.0f} times faster than the better of PyMC's")
+        RESULTS.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
