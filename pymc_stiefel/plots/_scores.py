@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_scores"]
 
+LINE = 9
+"""Distance of labels, in points."""
+
 
 def plot_scores(
     data: Any,
@@ -90,13 +93,15 @@ def plot_scores(
         if loadings is not None:
             source, name = (data, loadings) if isinstance(loadings, str) else (loadings, None)
             found = variable_of(source, name, group)
-            _draw_arrows(axis, found, chosen, prob, np.abs(centre).max(), max_features)
+            tips, features = _draw_arrows(axis, found, chosen, prob, np.abs(centre).max(), max_features)
         names = labels(scores, -1)
         axis.axhline(0, color=GREY, lw=0.5, zorder=0)
         axis.axvline(0, color=GREY, lw=0.5, zorder=0)
         axis.set(xlabel=names[chosen[0]], ylabel=names[chosen[1]])
         axis.margins(0.12)
         axis.autoscale_view()
+        if loadings is not None:
+            _draw_labels(axis, tips, features)
         if colors is not None:
             axis.legend(loc="best", handletextpad=0.1)
     return figure
@@ -120,24 +125,40 @@ def _draw_ellipses(axis: Any, ellipses: tuple[NDArray, ...], colour: str, alpha:
     axis.add_collection(EllipseCollection(*shape, facecolor=colour, edgecolor="none", alpha=alpha, **places))
 
 
-def _draw_arrows(axis: Any, loadings: xr.DataArray, factors: list[int], prob: float, reach: float, count: int) -> None:
-    tips, widths, heights, angles = _ellipses(loadings.values[..., factors], prob)
+def _draw_arrows(
+    axis: Any, loadings: xr.DataArray, factors: list[int], prob: float, reach: float, count: int
+) -> tuple[NDArray, list[str]]:
+    """Arrows of the longest loadings; returns their tips and labels."""
+    tips, *shape, angles = _ellipses(loadings.values[..., factors], prob)
     lengths = np.linalg.norm(tips, axis=1)
     longest = np.argsort(-lengths)[:count]
     scale = 0.9 * reach / max(lengths.max(), np.finfo(float).tiny)
+    tips = scale * tips[longest]
+    _draw_ellipses(axis, (tips, *(scale * part[longest] for part in shape), angles[longest]), "black", 0.1)
+    for tip in tips:
+        axis.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "->", "lw": 0.8, "color": "black"}, zorder=4)
     names = labels(loadings, -2)
-    shown = scale * tips[longest], scale * widths[longest], scale * heights[longest], angles[longest]
-    _draw_ellipses(axis, shown, "black", 0.1)
-    for k in longest:
-        x, y = scale * tips[k]
-        axis.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "lw": 0.8, "color": "black"}, zorder=4)
-        axis.annotate(
-            names[k],
-            (x, y),
-            xytext=(3 * np.sign(x), 3 * np.sign(y)),
-            textcoords="offset points",
-            fontsize=7,
-            ha="left" if x > 0 else "right",
-            va="bottom" if y > 0 else "top",
-            zorder=5,
-        )
+    return tips, [names[k] for k in longest]
+
+
+def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
+    """Labels beside the tips, those of either side as near to them as they can be without touching one another."""
+    from matplotlib.patheffects import withStroke
+    from scipy.optimize import isotonic_regression
+
+    outline = [withStroke(linewidth=2, foreground="white", alpha=0.7)]
+    points = 72 / axis.figure.dpi
+    for side in (-1, 1):
+        own = np.flatnonzero((tips[:, 0] > 0) == (side > 0))
+        for k in own:  # the axis has to be wide enough, a letter being about 4 points wide
+            share = min(0.5, (6 + 4 * len(names[k])) / (points * axis.get_window_extent().width))
+            near, far = axis.get_xlim()[::side]
+            edge = (tips[k, 0] - share * near) / (1 - share)
+            axis.set_xlim(**{"right" if side > 0 else "left": side * max(side * edge, side * far)})
+        own = own[np.argsort(tips[own, 1])]
+        heights, least = points * axis.transData.transform(tips[own])[:, 1], LINE * np.arange(len(own))
+        placed = isotonic_regression(heights - least).x + least if len(own) else heights
+        for k, shift in zip(own, placed - heights, strict=True):
+            where = {"xytext": (4 * side, shift), "textcoords": "offset points", "va": "center"}
+            where["ha"] = "left" if side > 0 else "right"
+            axis.annotate(names[k], tips[k], fontsize=7, zorder=5, path_effects=outline, **where)
