@@ -226,10 +226,11 @@ def dense(problem: Problem, found: list[dict], budget: float) -> list[dict]:
     running = nutpie.sample(
         compiled, draws=1000, tune=1000, chains=1, cores=1, seed=0, blocking=False, progress_bar=False
     )
-    while not running.is_finished and time.perf_counter() - start < budget:
-        time.sleep(0.05)
+    try:
+        idata = running.wait(timeout=budget)
+    except TimeoutError:
+        idata = running.abort()
     seconds = time.perf_counter() - start
-    idata = running.abort()
     steps = [idata[group]["n_steps"].values for group in ("warmup_sample_stats", "sample_stats") if group in idata]
     draws, gradients = sum(x.size for x in steps), int(sum(x.sum() for x in steps))
     others = [row for row in found if row["sampler"] == "nutpie, LowRankMvNormal"]

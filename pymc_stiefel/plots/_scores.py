@@ -148,13 +148,17 @@ def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
 
     outline = [withStroke(linewidth=2, foreground="white", alpha=0.7)]
     points = 72 / axis.figure.dpi
+    right, width = tips[:, 0] > 0, points * axis.get_window_extent().width
+    # the axis has to be wide enough for them, a letter having about five points: a share of its width each
+    shares = [min(0.4, (6 + 5 * len(name)) / width) for name in names]
+    for _ in range(3):  # what one side gains the other loses
+        low, high = axis.get_xlim()
+        for k, share in enumerate(shares):
+            low = low if right[k] else min(low, (tips[k, 0] - share * high) / (1 - share))
+            high = max(high, (tips[k, 0] - share * low) / (1 - share)) if right[k] else high
+        axis.set_xlim(low, high)
     for side in (-1, 1):
-        own = np.flatnonzero((tips[:, 0] > 0) == (side > 0))
-        for k in own:  # the axis has to be wide enough, a letter being about 4 points wide
-            share = min(0.5, (6 + 4 * len(names[k])) / (points * axis.get_window_extent().width))
-            near, far = axis.get_xlim()[::side]
-            edge = (tips[k, 0] - share * near) / (1 - share)
-            axis.set_xlim(**{"right" if side > 0 else "left": side * max(side * edge, side * far)})
+        own = np.flatnonzero(right == (side > 0))
         own = own[np.argsort(tips[own, 1])]
         heights, least = points * axis.transData.transform(tips[own])[:, 1], LINE * np.arange(len(own))
         placed = isotonic_regression(heights - least).x + least if len(own) else heights
