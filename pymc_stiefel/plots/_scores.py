@@ -146,23 +146,25 @@ def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
     from matplotlib.patheffects import withStroke
     from scipy.optimize import isotonic_regression
 
-    outline = [withStroke(linewidth=2, foreground="white", alpha=0.7)]
-    points = 72 / axis.figure.dpi
-    right, width = tips[:, 0] > 0, points * axis.get_window_extent().width
-    # the axis has to be wide enough for them, a letter having about five points: a share of its width each
-    shares = [min(0.4, (6 + 5 * len(name)) / width) for name in names]
-    for _ in range(3):  # what one side gains the other loses
+    style: Any = {"textcoords": "offset points", "va": "center", "fontsize": 7, "zorder": 5}
+    style["path_effects"] = [withStroke(linewidth=2, foreground="white", alpha=0.7)]
+    right, points = tips[:, 0] > 0, 72 / axis.figure.dpi
+    texts = [
+        axis.annotate(name, tip, (4, 0) if side else (-4, 0), ha="left" if side else "right", **style)
+        for name, tip, side in zip(names, tips, right, strict=True)
+    ]
+    width = axis.get_window_extent().width
+    shares = [min(0.4, (text.get_window_extent().width + 6 / points) / width) for text in texts]
+    for _ in range(3):  # the axis has to be wide enough for them; what one side gains the other loses
         low, high = axis.get_xlim()
         for k, share in enumerate(shares):
             low = low if right[k] else min(low, (tips[k, 0] - share * high) / (1 - share))
             high = max(high, (tips[k, 0] - share * low) / (1 - share)) if right[k] else high
         axis.set_xlim(low, high)
-    for side in (-1, 1):
-        own = np.flatnonzero(right == (side > 0))
+    for side in (False, True):
+        own = np.flatnonzero(right == side)
         own = own[np.argsort(tips[own, 1])]
         heights, least = points * axis.transData.transform(tips[own])[:, 1], LINE * np.arange(len(own))
         placed = isotonic_regression(heights - least).x + least if len(own) else heights
         for k, shift in zip(own, placed - heights, strict=True):
-            where = {"xytext": (4 * side, shift), "textcoords": "offset points", "va": "center"}
-            where["ha"] = "left" if side > 0 else "right"
-            axis.annotate(names[k], tips[k], fontsize=7, zorder=5, path_effects=outline, **where)
+            texts[k].xyann = (4 if side else -4, shift)
