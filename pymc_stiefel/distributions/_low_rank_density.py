@@ -198,7 +198,7 @@ def _gradient(Wt, d, counts, residuals, squares, with_scores, fitted):
 def _sum_orthogonal(mu, Wt, d, part: Complete):
     """A factor with orthogonal columns, and scalar ``d``: no factorisation at all."""
     mean, squares, _ = part.arrays
-    N, m, p, n = part.rows, mean - mu, *Wt.shape
+    N, m, p, n = part.rows, mean - mu, Wt.shape[0], Wt.shape[1]
     total, u = d + (Wt**2).sum(axis=1), Wt @ m
     product = _product(part, Wt) + N * u[:, None] * m
     share = (Wt * product).sum(axis=1) / total

@@ -166,5 +166,5 @@ def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
         own = own[np.argsort(tips[own, 1])]
         heights, least = points * axis.transData.transform(tips[own])[:, 1], LINE * np.arange(len(own))
         placed = isotonic_regression(heights - least).x + least if len(own) else heights
-        for k, shift in zip(own, placed - heights, strict=True):
-            texts[k].xyann = (4 if side else -4, shift)
+        for i, shift in zip(own, placed - heights, strict=True):
+            texts[i].xyann = (4 if side else -4, shift)
