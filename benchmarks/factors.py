@@ -3,8 +3,10 @@
 ``gradients``: microseconds of a log density with gradient for several (n, p, N), beside ``pm.MvNormal`` and beside a
 potential derived by hand, with one noise for all features and with one for each. ``sampling``: least effective draws a
 second at (100, 5, 500), warm-up included and compilation not, of this package and of nutpie on the same model, of
-nutpie on ``pm.MvNormal``, and of NumPyro with its own low-rank normal if it is installed. One thread; rounds are
-interleaved, so that ratios are of the same run. Results go to ``benchmarks/factors.json``.
+nutpie on ``pm.MvNormal``, and of NumPyro with its own low-rank normal if it is installed. Samplers other than this
+package use the polar factor of a Gaussian matrix. A sampler runs with more and more draws until it has converged or its
+budget is spent; chains that have not converged overstate their effective draws, so that their figure is an upper limit.
+One thread; rounds are interleaved, so that ratios are of the same run. Results go to ``benchmarks/factors.json``.
 """
 
 from __future__ import annotations
@@ -23,14 +25,22 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_stiefel as pst
+from benchmarks.machine import machine
 from benchmarks.problems import Problem
 from benchmarks.samplers import Nutpie, PyMC
 from pymc_stiefel.compile._density import ModelDensity
 
 HERE = Path(__file__).parent
 SIZES = ((30, 3, 200), (100, 5, 500), (1000, 5, 2000), (2000, 5, 100), (50, 3, 1_000_000))
-MOST = 4e9
-"""Operations of a dense density, N n^2 + n^3, beyond which it is left out."""
+MOST = 1e9
+"""Operations of a dense density, N n^2 + n^3, beyond which it is left out: at (1000, 5, 2000) a gradient took half a
+minute and 10 GB."""
+
+MAX_RHAT, MIN_ESS = 1.01, 400
+"""Chains have converged if the largest R-hat and the least effective sample size of all quantities are within these."""
+
+BUDGET = 60.0
+"""Seconds that a run may take, as far as the run before it tells; the dense model is stopped after twice as many."""
 
 
 def simulate(n: int, p: int, N: int, noise: str) -> np.ndarray:
@@ -112,6 +122,11 @@ def gradients(sizes, rounds: int, seconds: float) -> list[dict]:
             assert worst < 1e-8, f"the densities differ: {values}"
             seconds_of = measure(calls, rounds, seconds)
             row = {"n": n, "p": p, "N": N, "noise": noise} | {k: round(1e6 * s, 1) for k, s in seconds_of.items()}
+            row["ratio to by hand"] = round(row["low rank"] / row["by hand"], 2)
+            if "dense" in row:
+                row["dense by low rank"] = round(row["dense"] / row["low rank"], 1)
+            else:
+                row["dense"] = f"left out: {N * n**2 + n**3:.0e} operations, more than {MOST:.0e}"
             found.append(row)
             print(row, flush=True)
     return found
@@ -163,34 +178,81 @@ def numpyro_run(y: np.ndarray, p: int, draws: int, seed: int):
     return {name: np.asarray(value) for name, value in mcmc.get_samples(group_by_chain=True).items()}, seconds
 
 
-def sampling(seeds: int, draws: int, dense_draws: int) -> list[dict]:
+def sampling(seeds: int, draws: int, budget: float) -> list[dict]:
     n, p, N = 100, 5, 500
     y = simulate(n, p, N, "common")
     problem = Problem(lambda kind: build(kind, y, p, "common"), quantities)
     samplers = {
         "StiefelNUTS, LowRankMvNormal": PyMC(problem, draws, "low rank", pst.StiefelNUTS),
         "nutpie, LowRankMvNormal": Nutpie(problem, draws, "low rank"),
-        "nutpie, pm.MvNormal": Nutpie(problem, dense_draws, "dense"),
     }
     found = []
     for seed in range(seeds):
         for name, sampler in samplers.items():
-            run = sampler(seed)
-            found.append(record(name, seed, quantities(run.draws), run.warmup + run.sampling))
-        try:
-            run_draws, seconds = numpyro_run(y, p, draws, seed)
-        except ModuleNotFoundError:
-            print("NumPyro is not installed: left out")
-        else:
-            found.append(record("NumPyro, LowRankMultivariateNormal", seed, quantities(run_draws), seconds))
+            found.append(until_converged(name, sampler, seed, draws, budget))
+    found += dense(problem, found, 2 * budget)
+    try:
+        run_draws, seconds = numpyro_run(y, p, draws, 0)
+    except ModuleNotFoundError:
+        print("NumPyro is not installed: left out")
+    else:
+        found.append(record("NumPyro, LowRankMultivariateNormal", 0, draws, quantities(run_draws), seconds))
     return found
 
 
-def record(name: str, seed: int, values: np.ndarray, seconds: float) -> dict:
-    ess = az.ess(az.convert_to_dataset({"x": values}))["x"].values
-    row = {"sampler": name, "seed": seed, "min_ess": round(float(ess.min()), 1), "seconds": round(seconds, 2)}
-    row["min_ess_per_second"] = round(row["min_ess"] / seconds, 2)
-    print(row, flush=True)
+def until_converged(name: str, sampler, seed: int, draws: int, budget: float) -> dict:
+    """The last of runs with four times as many draws each."""
+    while True:
+        sampler.size = draws
+        run = sampler(seed)
+        seconds = run.warmup + run.sampling
+        row = record(name, seed, draws, quantities(run.draws), seconds)
+        row["microseconds_a_gradient"] = round(1e6 * seconds / (run.warmup_gradients + run.gradients), 1)
+        if row["converged"] or 4 * seconds > budget:
+            return row
+        draws *= 4
+
+
+def dense(problem: Problem, found: list[dict], budget: float) -> list[dict]:
+    """nutpie on ``pm.MvNormal``: one chain, stopped after ``budget`` seconds, with two limits of what it can do.
+
+    It cannot have more effective draws than draws, warm-up included. And its log density is that of the low-rank
+    model, so that it needs as many gradients for an effective draw; only their cost differs.
+    """
+    import nutpie
+
+    compiled = nutpie.compile_pymc_model(problem.build("dense"))
+    start = time.perf_counter()
+    running = nutpie.sample(
+        compiled, draws=1000, tune=1000, chains=1, cores=1, seed=0, blocking=False, progress_bar=False
+    )
+    try:
+        idata = running.wait(timeout=budget)
+    except TimeoutError:
+        idata = running.abort()
+    seconds = time.perf_counter() - start
+    steps = [idata[group]["n_steps"].values for group in ("warmup_sample_stats", "sample_stats") if group in idata]
+    draws, gradients = sum(x.size for x in steps), int(sum(x.sum() for x in steps))
+    others = [row for row in found if row["sampler"] == "nutpie, LowRankMvNormal"]
+    rate = np.mean([row["min_ess_per_second"] * row["microseconds_a_gradient"] for row in others])
+    cost = 1e6 * seconds / gradients
+    row = {"sampler": "nutpie, pm.MvNormal", "seed": 0, "draws with warm-up": draws, "gradients": gradients}
+    row |= {"seconds": round(seconds, 2), "microseconds_a_gradient": round(cost, 1), "converged": False}
+    row |= {"draws_per_second": round(draws / seconds, 3), "min_ess_per_second": float(f"{rate / cost:.3g}")}
+    print(f"nutpie, pm.MvNormal: {draws} draws, warm-up included, in {seconds:.0f} s, so at most {draws / seconds:.3g}")
+    print(f"effective draws a second; by the cost of its gradients {rate / cost:.3g}", flush=True)
+    return [row]
+
+
+def record(name: str, seed: int, draws: int, values: np.ndarray, seconds: float) -> dict:
+    dataset = az.convert_to_dataset({"x": values})
+    ess, rhat = float(az.ess(dataset)["x"].min()), float(az.rhat(dataset)["x"].max())
+    converged = rhat < MAX_RHAT and ess > MIN_ESS
+    row = {"sampler": name, "seed": seed, "draws": draws, "min_ess": round(ess, 1), "max_rhat": round(rhat, 3)}
+    row |= {"seconds": round(seconds, 2), "min_ess_per_second": round(ess / seconds, 3), "converged": converged}
+    rate = f"{ess / seconds:.3g} effective draws a second"
+    print(f"{name}, seed {seed}, {draws} draws:", end=" ")
+    print(rate if converged else f"did not converge in {seconds:.0f} s (R-hat {rhat:.2f}), at most {rate}", flush=True)
     return row
 
 
@@ -198,19 +260,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", nargs="?", choices=["gradients", "sampling"])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=HERE / "factors.json")
     options = parser.parse_args()
     results = json.loads(options.output.read_text()) if options.output.exists() else {}
-    results["load average"] = os.getloadavg()
+    results |= {"machine": machine(), "load average": os.getloadavg()}
     if options.part != "sampling":
-        results["gradients"] = gradients(
-            SIZES[:2] if options.quick else SIZES, *((3, 0.2) if options.quick else (7, 1.0))
-        )
+        sizes, effort = (SIZES[:2], (3, 0.2)) if options.quick else (SIZES, (5, 0.5))
+        results["gradients"] = gradients(sizes, *effort)
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
     if options.part != "gradients":
-        sizes = (100, 20) if options.quick else (1000, 300)
-        results["sampling"] = sampling(1 if options.quick else options.seeds, *sizes)
-    options.output.write_text(json.dumps(results, indent=1) + "\n")
+        effort = (1, 50, 5.0) if options.quick else (options.seeds, 1000, BUDGET)
+        results["sampling"] = sampling(*effort)
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,9 +57,17 @@ from pymc_stiefel.plots import (
     plot_subspace,
 )
 from pymc_stiefel.smc import Evidence, ManifoldSMC, compare_ranks, log_marginal_likelihood
-from pymc_stiefel.steps import GeodesicHMC, OrthogonalHMC, OrthogonalSGHMC, PolynomialDecay, StiefelNUTS
+from pymc_stiefel.steps import (
+    CyclicalSchedule,
+    GeodesicHMC,
+    OrthogonalHMC,
+    OrthogonalSGHMC,
+    PolynomialDecay,
+    StiefelNUTS,
+)
 
 __all__ = [
+    "CyclicalSchedule",
     "Evidence",
     "GeodesicHMC",
     "Grassmann",

@@ -16,6 +16,7 @@ from pymc_stiefel.distributions import _low_rank_density as density
 from pymc_stiefel.distributions._low_rank_data import Complete, Scattered, make_parts
 
 QUICK = {"mode": "FAST_COMPILE"}
+PYMC6 = int(pm.__version__.split(".")[0]) >= 6
 
 
 def rng():
@@ -285,6 +286,8 @@ def test_data_that_are_exchanged():
         free = pm.Normal("mu", 0, 1, shape=3)
         data = pm.Data("data", y)
         pst.LowRankMvNormal("y", free, W, d, observed=data, shape=data.shape)
+    graph = rewrite_pregrad(model.logp(vars=[model["y"]]))
+    assert not any(isinstance(v.owner.op, density.Rows) for v in ancestors([graph]) if v.owner)
     function = model.compile_logp(vars=[model["y"]], **QUICK)
     assert function({"mu": mu}) == pytest.approx(dense_rows(y, mu, W, d).sum(), rel=1e-10)
     pm.set_data({"data": new}, model=model)
@@ -335,6 +338,26 @@ def test_kinds_of_tables(kind):
     assert [v.name for v in model.free_RVs] == ["mu"]
     (rows,) = model.compile_logp(vars=[model["y"]], sum=False, **QUICK)({"mu": mu})
     np.testing.assert_allclose(rows, dense_rows(y, mu, W, d), rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
+def test_loo_counts_rows():
+    """Leave-one-out of draws from the posterior of the mean, beside the exact predictive densities."""
+    az = pytest.importorskip("arviz")
+    r = rng()
+    _, W, d = parameters(3, 1, r)
+    y, cov = r.normal(size=(20, 3)), W @ W.T + np.diag(d)
+    with pm.Model(coords={"row": range(20), "feature": range(3)}) as model:
+        mu = pm.Normal("mu", 0, 10, shape=3)  # nearly flat: the posterior is normal about the mean of the rows
+        pst.LowRankMvNormal("y", mu, W, d, observed=y, dims=("row", "feature"))
+    draws = r.multivariate_normal(y.mean(axis=0), cov / 20, size=(2, 1000))
+    idata = az.from_dict({"posterior": {"mu": draws}}) if PYMC6 else az.from_dict(posterior={"mu": draws})
+    pm.compute_log_likelihood(idata, model=model, progressbar=False)
+    found = az.loo(idata, pointwise=True)
+    rest = [np.delete(y, i, axis=0).mean(axis=0) for i in range(20)]
+    exact = [stats.multivariate_normal(rest[i], cov * (1 + 1 / 19)).logpdf(y[i]) for i in range(20)]
+    pointwise = found["elpd_i"] if PYMC6 else found["loo_i"]
+    np.testing.assert_allclose(np.ravel(pointwise), exact, atol=0.1)
 
 
 @pytest.mark.integration

@@ -375,3 +375,33 @@ def test_scales_set_the_pace():
 def test_bad_settings(minibatch_model, arguments, message):
     with minibatch_model, pytest.raises(ValueError, match=message):
         pst.OrthogonalSGHMC(**({"step_size": 0.1} | arguments))
+
+
+def test_temperature_zero_is_an_optimisation(minibatch_model):
+    """Without noise, and with all of the data, the chain runs to the optimum and stays there."""
+    F = np.eye(4, 2) * [5.0, 3.0]
+    with pm.Model():
+        pst.MatrixLangevin("X", F=F)
+        step = pst.OrthogonalSGHMC(step_size=0.3, friction=0.3, temperature=0.0, n_steps=200)
+        idata = pm.sample(3, tune=2, chains=1, step=step, progressbar=False, random_seed=1)
+    np.testing.assert_allclose(idata["posterior"]["X"][0, -1], np.eye(4, 2), atol=1e-8)
+    assert float(idata["sample_stats"]["temperature"][0, -1]) < 1e-12
+
+
+def test_cycles_of_step_size_and_temperature():
+    schedule = pst.CyclicalSchedule(0.2, length=10, exploration=0.5, temperature_after=0.5)
+    with pm.Model():
+        pst.MatrixLangevin("X", F=5 * np.eye(4, 2))
+        step = pst.OrthogonalSGHMC(step_size=schedule, friction=0.3, temperature=schedule.temperature, n_steps=40)
+        idata = pm.sample(20, tune=10, chains=1, step=step, progressbar=False, random_seed=1)
+    stats = idata["sample_stats"]
+    np.testing.assert_allclose(stats["step_size"][0], [schedule(k) for k in range(10, 30)])
+    temperature = stats["temperature"].values[0].reshape(2, 10)
+    assert temperature[:, 3:5].max() < 0.1  # cooled down
+    assert 0.3 < temperature[:, 6:].mean() < 0.7
+
+
+@pytest.mark.parametrize("temperature", [-1.0, np.inf, np.nan])
+def test_bad_temperature(temperature, minibatch_model):
+    with pytest.raises(ValueError, match="temperature must be finite and not negative, got temperature="):
+        pst.OrthogonalSGHMC(model=minibatch_model, step_size=0.1, temperature=temperature)

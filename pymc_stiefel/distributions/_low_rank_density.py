@@ -135,33 +135,36 @@ def orthogonal_rows(value, mu, W, d):
 
 
 # ---------------------------------------------------------------- sums over rows: value and gradient
+#
+# The factor comes transposed, (p, n): loops over its entries are then long, and matrices of this package are stored so.
 
 
-def _sum_complete(mu, W, d, part: Complete):
+def _sum_complete(mu, Wt, d, part: Complete):
     """Rows with the same observed entries."""
     mean, squares, _ = part.arrays
-    N, m, V = part.rows, mean - mu, W / d[:, None]
-    inverse, log_det = _inverse(_eye(W) + W.T @ V)
-    u = m @ V
-    product = _product(part, V) + N * m[:, None] * u
-    cross = V.T @ product
+    N, m, Vt = part.rows, mean - mu, Wt / d
+    inverse, log_det = _inverse(_eye(Wt.T) + Vt @ Wt.T)
+    u = Vt @ m
+    product = _product(part, Vt) + N * u[:, None] * m
+    cross = product @ Vt.T
     squares = squares + N * m**2
     misfit = (squares / d).sum() - (inverse * cross).sum()
     value = -0.5 * (N * (d.shape[0] * LOG_2PI + pt.log(d).sum() + log_det) + misfit)
-    with_scores = product @ inverse
-    fitted = W @ (inverse @ cross @ inverse + N * inverse)
-    return value, _gradient(W, d, N, N * m - N * (W @ (inverse @ u)), squares, with_scores, fitted)
+    with_scores = inverse @ product
+    fitted = (inverse @ cross @ inverse + N * inverse) @ Wt
+    return value, _gradient(Wt, d, N, N * m - N * ((inverse @ u) @ Wt), squares, with_scores, fitted)
 
 
-def _product(part: Complete, V):
-    """Cross products about the mean, times ``V``."""
+def _product(part: Complete, Vt):
+    """``Vt`` times the cross products about the mean."""
     data = part.arrays[-1]
-    return data @ V if part.crossed else data.T @ (data @ V)
+    return Vt @ data if part.crossed else (data @ Vt.T).T @ data
 
 
-def _sum_scattered(mu, W, d, part: Scattered):
+def _sum_scattered(mu, Wt, d, part: Scattered):
     """Rows of many patterns: one product for all their precisions, one for all their scores."""
     centre, entries, observed, of_row, counts, sums, squares = part.arrays
+    W = Wt.T
     m, V, n_patterns, p = mu - centre, W / d[:, None], len(part.rows), W.shape[1]
     inverse, log_det = _inverse(_eye(W) + _by_pattern(observed, W, V))
     T = entries @ V - (observed @ (m[:, None] * V))[of_row]
@@ -178,31 +181,31 @@ def _sum_scattered(mu, W, d, part: Scattered):
 
     outer = over_rows((z[:, :, None] * z[:, None, :]).reshape((z.shape[0], p * p)))
     second = outer + part.rows[:, None] * inverse.reshape((n_patterns, p * p))
-    first = observed.T @ over_rows(z)  # (n, p): sums of scores over the rows where a feature is seen
-    moments = (observed.T @ second).reshape((W.shape[0], p, p))
-    fitted = (moments * W[:, None, :]).sum(axis=-1)
-    with_scores = entries.T @ z - m[:, None] * first
-    residuals = sums - counts * m - (W * first).sum(axis=-1)
-    return value, _gradient(W, d, counts, residuals, squares, with_scores, fitted)
+    first = over_rows(z).T @ observed  # (p, n): sums of scores over the rows where a feature is seen
+    moments = (second.T @ observed).reshape((p, p, W.shape[0]))
+    fitted = (moments * Wt).sum(axis=1)
+    with_scores = z.T @ entries - m * first
+    residuals = sums - counts * m - (Wt * first).sum(axis=0)
+    return value, _gradient(Wt, d, counts, residuals, squares, with_scores, fitted)
 
 
-def _gradient(W, d, counts, residuals, squares, with_scores, fitted):
-    """In mu, W and d, from sums over observed entries of ``E(r - Wz)``, ``r^2``, ``E r z'`` and ``W E zz'``."""
-    left = squares + ((fitted - 2 * with_scores) * W).sum(axis=-1)
-    return residuals / d, (with_scores - fitted) / d[:, None], 0.5 * (left / d - counts) / d
+def _gradient(Wt, d, counts, residuals, squares, with_scores, fitted):
+    """In mu, W' and d, from sums over observed entries of ``E(r - Wz)``, ``r^2``, ``E z r'`` and ``E zz' W'``."""
+    left = squares + ((fitted - 2 * with_scores) * Wt).sum(axis=0)
+    return residuals / d, (with_scores - fitted) / d, 0.5 * (left / d - counts) / d
 
 
-def _sum_orthogonal(mu, W, d, part: Complete):
+def _sum_orthogonal(mu, Wt, d, part: Complete):
     """A factor with orthogonal columns, and scalar ``d``: no factorisation at all."""
     mean, squares, _ = part.arrays
-    N, m, n, p = part.rows, mean - mu, W.shape[0], W.shape[1]
-    total, u = d + (W**2).sum(axis=0), m @ W
-    product = _product(part, W) + N * m[:, None] * u
-    share = (W * product).sum(axis=0) / total
+    N, m, p, n = part.rows, mean - mu, Wt.shape[0], Wt.shape[1]
+    total, u = d + (Wt**2).sum(axis=1), Wt @ m
+    product = _product(part, Wt) + N * u[:, None] * m
+    share = (Wt * product).sum(axis=1) / total
     misfit = (squares.sum() + N * (m**2).sum() - share.sum()) / d
     value = -0.5 * (N * (n * LOG_2PI + (n - p) * pt.log(d) + pt.log(total).sum()) + misfit)
-    by_mu = (N / d) * (m - W @ (u / total))
-    by_W = (product / d - W * (N + share / d)) / total
+    by_mu = (N / d) * (m - (u / total) @ Wt)
+    by_W = product * (1 / (d * total))[:, None] - Wt * ((N + share / d) / total)[:, None]
     by_d = 0.5 * ((misfit - (share / total).sum() - N * (n - p)) / d - (N / total).sum())
     return value, (by_mu, by_W, by_d)
 
@@ -277,8 +280,15 @@ def sum_of_rows(fgraph, node):
     if any(core is None for core in cores) or value.ndim < 2 or not _is_data(value):
         return None
     mu, W, d = cores
-    parts = [_with_gradient((mu, W, _positive(d)), part) for part in _bound(x.owner.op.parts, arrays, value)]
+    parts = [_with_gradient((mu, _turned(W), _positive(d)), part) for part in _bound(x.owner.op.parts, arrays, value)]
     return [(scale * pt.switch(pt.all(d > 0), pt.sum(parts), -np.inf)).astype(node.outputs[0].dtype)]
+
+
+def _turned(W):
+    """``W'``, of transposed factors if it is a product: PyTensor would not do this where ``W`` is used elsewhere."""
+    if W.owner is not None and isinstance(W.owner.op, Elemwise):
+        return W.owner.op(*(factor.T for factor in W.owner.inputs))
+    return W.T
 
 
 def _without_scale(x):
@@ -304,7 +314,7 @@ def _bound(parts, arrays, value) -> list[Any]:
 
 def _with_gradient(params, part):
     columns = getattr(part, "columns", None)
-    params = params if columns is None else tuple(param[columns] for param in params)
+    params = params if columns is None else tuple(param[..., columns] for param in params)
     scattered = isinstance(part, Scattered)
     formula: Any = _sum_scattered if scattered else _sum_orthogonal if params[-1].ndim == 0 else _sum_complete
     value, gradient = formula(*params, part)

@@ -114,6 +114,12 @@ def degrees_of_freedom(layout: Layout) -> int:
 
 
 @inner
+def scale(factor, vector):
+    for i in range(vector.size):
+        vector[i] *= factor
+
+
+@inner
 def draw_batches(source, batches):
     for k in range(batches.bounds.shape[0]):
         upper = batches.bounds[k, 2]
@@ -212,11 +218,16 @@ def stochastic_draw(
     density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread, symmetric, n_steps,
     fresh, tidy, freedom, stats,
 ):  # fmt: skip
-    """``n_steps`` steps; where they diverge the state is left as it was. ``fresh`` asks for a new momentum."""
+    """``n_steps`` steps; where they diverge the state is left as it was.
+
+    ``fresh``, if positive, asks for a new momentum, that many times as large as one from exp(-K).
+    """
     stats[:] = 0.0
     copy_into(state.q, work.safe)
-    if fresh:
+    if fresh > 0.0:
         draw_momentum(source, layout, work.blas, metric, state, work.scratch)
+        scale(fresh, state.a)
+        scale(fresh, state.b)
     kinetic = 0.0
     for _ in range(n_steps):
         if symmetric:
@@ -257,26 +268,28 @@ class StochasticSettings:
     n_steps: int = 1
     scheme: str = SYMMETRIC
     resample: bool = False
-    noise: bool = True
+    temperature: float | Callable[[int], float] = 1.0  # 0 is momentum SGD
 
     @property
     def keep(self) -> float:
         """What a step keeps of the momentum."""
         return 1.0 - self.friction
 
-    @property
-    def spread(self) -> float:
+    def spread(self, temperature: float) -> float:
         """Standard deviation of the noise of a step, relative to that of the law exp(-K)."""
         alpha, beta = self.friction, self.noise_estimate
-        if not self.noise:
+        if temperature == 0.0:
             return 0.0
         if self.scheme == EULER:
-            return math.sqrt(2.0 * (alpha - beta))
-        # A kick adds 2 beta to the variance: 1 - beta before it, 1 + beta after it, 1 on average over the two drifts.
-        return math.sqrt((1.0 - beta) - (1.0 - alpha) ** 2 * (1.0 + beta))
+            return math.sqrt(max(2.0 * (alpha * temperature - beta), 0.0))
+        # A kick adds 2 beta to the variance: T - beta before it, T + beta after it, T on average over the two drifts.
+        return math.sqrt(max((temperature - beta) - (1.0 - alpha) ** 2 * (temperature + beta), 0.0))
 
     def step_size_at(self, draw: int) -> float:
         return float(self.step_size(draw) if callable(self.step_size) else self.step_size)
+
+    def temperature_at(self, draw: int) -> float:
+        return float(self.temperature(draw) if callable(self.temperature) else self.temperature)
 
 
 @dataclass
@@ -326,7 +339,7 @@ class StochasticSampler:
         self.work = make_work(layout)
         self.freedom = float(max(degrees_of_freedom(layout), 1))
         self.stats = np.zeros(len(STATISTICS))
-        self.last_step_size = math.nan
+        self.last_step_size = self.target = math.nan
         self.reset()
 
     @property
@@ -347,6 +360,11 @@ class StochasticSampler:
         eps = self.last_step_size = settings.step_size_at(chain.draws)
         if not (eps > 0.0 and math.isfinite(eps)):
             raise ValueError(f"step_size must be positive and finite, got step_size({chain.draws})={eps}")
+        temperature = settings.temperature_at(chain.draws)
+        if not (temperature >= 0.0 and math.isfinite(temperature)):
+            raise ValueError(
+                f"temperature must be finite and not negative, got temperature({chain.draws})={temperature}"
+            )
         chain.draws += 1
         if chain.stopped:
             self.stats[STEPS] = 0.0
@@ -358,15 +376,17 @@ class StochasticSampler:
         chain.started = True
         chain.untidy += settings.n_steps
         tidy = chain.untidy >= TIDY
-        stochastic_draw(*self._kernel_arguments(eps, settings.noise and (moved or settings.resample), tidy))
+        self.target = temperature
+        fresh = math.sqrt(temperature) if moved or settings.resample else 0.0
+        stochastic_draw(*self._kernel_arguments(eps, temperature, fresh, tidy))
         self._remember(tidy)
         return chain.state.q
 
     def compile(self) -> None:
         """Build the compiled parts, or load them from the disk cache, before the first draw (and before a fork)."""
-        stochastic_draw.compile(tuple(map(numba.typeof, self._kernel_arguments(0.1, True, True))))
+        stochastic_draw.compile(tuple(map(numba.typeof, self._kernel_arguments(0.1, 1.0, 1.0, True))))
 
-    def _kernel_arguments(self, eps: float, fresh: bool, tidy: bool) -> tuple:
+    def _kernel_arguments(self, eps: float, temperature: float, fresh: float, tidy: bool) -> tuple:
         settings = self.settings
         return (
             self.density,
@@ -380,7 +400,7 @@ class StochasticSampler:
             self.chain.state,
             eps,
             settings.keep,
-            settings.spread,
+            settings.spread(temperature),
             settings.scheme == SYMMETRIC,
             settings.n_steps,
             fresh,
@@ -399,13 +419,13 @@ class StochasticSampler:
         chain.stopped = bool(stats[DIVERGING])
         if tidy:
             chain.untidy, chain.orthogonality_error = 0, float(stats[ORTHOGONALITY])
-        if not chain.tune:
-            chain.heat += stats[TEMPERATURE] * stats[STEPS]
+        if not chain.tune and self.target > 0.0:
+            chain.heat += stats[TEMPERATURE] / self.target * stats[STEPS]
             chain.steps += int(stats[STEPS])
 
     @property
     def temperature(self) -> tuple[float, float]:
-        """Mean kinetic temperature since tuning and its standard error (nan before).
+        """Mean kinetic temperature since tuning, in units of what it should be, and its standard error (nan before).
 
         A step forgets a share ``1 - keep^2`` of the kinetic energy, whose variance is ``2 / d`` in units of the mean.
         """

@@ -7,7 +7,6 @@ does.
 from pymc_stiefel.jax._ensemble import Ensemble, ensemble
 from pymc_stiefel.jax._sample import Sampler, sample
 from pymc_stiefel.jax._transformations import (
-    CyclicalSchedule,
     for_kernels,
     momentum,
     orthonormal_like,
@@ -15,6 +14,7 @@ from pymc_stiefel.jax._transformations import (
     sghmc,
     to_matrix,
 )
+from pymc_stiefel.steps._schedules import CyclicalSchedule
 
 __all__ = [
     "CyclicalSchedule",

@@ -18,7 +18,7 @@ import optax
 
 from pymc_stiefel.jax._manifolds import cayley, complement, nearest, split, transpose
 
-__all__ = ["CyclicalSchedule", "for_kernels", "momentum", "orthonormal_like", "osghmc", "sghmc", "to_matrix"]
+__all__ = ["for_kernels", "momentum", "orthonormal_like", "osghmc", "sghmc", "to_matrix"]
 
 Schedule = float | Callable[[Any], Any]
 
@@ -326,53 +326,3 @@ def orthonormal_like(params: Any, seed: Any = 0) -> Any:
         return _from_matrix(Q * jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0).astype(kernel.dtype), kernel)
 
     return tree.unflatten([draw(key, kernel) for key, kernel in zip(keys, leaves, strict=False)])
-
-
-class CyclicalSchedule(NamedTuple):
-    r"""Step sizes and temperatures in cycles, to explore several modes.
-
-    In each cycle the learning rate, the square of the step size, falls from its largest value to zero along a cosine.
-    The first part of the cycle is without noise and finds a mode, the rest samples it.
-
-    Parameters
-    ----------
-    largest : float
-        Step size at the start of a cycle.
-    length : int
-        Steps of a cycle.
-    exploration : float, default 0.8
-        Share of a cycle without noise.
-    temperature_after : float, default 1
-        Temperature in the rest.
-
-    References
-    ----------
-    Zhang et al. (2020), Cyclical stochastic gradient MCMC for Bayesian deep learning, arXiv:1902.03932.
-
-    Examples
-    --------
-    >>> import pymc_stiefel as pst
-    >>> schedule = pst.jax.CyclicalSchedule(0.3, length=1000)
-    >>> transformation = pst.jax.osghmc(schedule, temperature=schedule.temperature)
-    >>> [round(float(schedule(k)), 3) for k in (0, 500, 1000)], bool(schedule.is_sampling(500))
-    ([0.3, 0.212, 0.3], False)
-    """
-
-    largest: float
-    length: int
-    exploration: float = 0.8
-    temperature_after: float = 1.0
-
-    def _place(self, count: Any) -> Any:
-        return jnp.mod(count, self.length) / self.length
-
-    def __call__(self, count: Any) -> Any:
-        return self.largest * jnp.cos(0.5 * jnp.pi * self._place(count))
-
-    def is_sampling(self, count: Any) -> Any:
-        """Whether draws of step ``count`` are to be kept."""
-        return self._place(count) >= self.exploration
-
-    def temperature(self, count: Any) -> Any:
-        """Temperature of step ``count``."""
-        return jnp.where(self.is_sampling(count), self.temperature_after, 0.0)

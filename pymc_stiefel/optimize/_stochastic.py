@@ -147,7 +147,7 @@ def _descent(
 ) -> StochasticSampler:
     """The sampler with its noise off."""
     settings = checked_settings(
-        step_size=step_size, friction=friction, noise_estimate=0.0, n_steps=n_steps, scheme=EULER, noise=False
+        step_size=step_size, friction=friction, noise_estimate=0.0, n_steps=n_steps, scheme=EULER, temperature=0.0
     )
     return StochasticSampler(density.layout, density.address, settings, metric, rng, density.extra, density.batches)
 

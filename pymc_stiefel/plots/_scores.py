@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_scores"]
 
+LINE = 9
+"""Distance of labels, in points."""
+
 
 def plot_scores(
     data: Any,
@@ -90,13 +93,15 @@ def plot_scores(
         if loadings is not None:
             source, name = (data, loadings) if isinstance(loadings, str) else (loadings, None)
             found = variable_of(source, name, group)
-            _draw_arrows(axis, found, chosen, prob, np.abs(centre).max(), max_features)
+            tips, features = _draw_arrows(axis, found, chosen, prob, np.abs(centre).max(), max_features)
         names = labels(scores, -1)
         axis.axhline(0, color=GREY, lw=0.5, zorder=0)
         axis.axvline(0, color=GREY, lw=0.5, zorder=0)
         axis.set(xlabel=names[chosen[0]], ylabel=names[chosen[1]])
         axis.margins(0.12)
         axis.autoscale_view()
+        if loadings is not None:
+            _draw_labels(axis, tips, features)
         if colors is not None:
             axis.legend(loc="best", handletextpad=0.1)
     return figure
@@ -120,24 +125,46 @@ def _draw_ellipses(axis: Any, ellipses: tuple[NDArray, ...], colour: str, alpha:
     axis.add_collection(EllipseCollection(*shape, facecolor=colour, edgecolor="none", alpha=alpha, **places))
 
 
-def _draw_arrows(axis: Any, loadings: xr.DataArray, factors: list[int], prob: float, reach: float, count: int) -> None:
-    tips, widths, heights, angles = _ellipses(loadings.values[..., factors], prob)
+def _draw_arrows(
+    axis: Any, loadings: xr.DataArray, factors: list[int], prob: float, reach: float, count: int
+) -> tuple[NDArray, list[str]]:
+    """Arrows of the longest loadings; returns their tips and labels."""
+    tips, *shape, angles = _ellipses(loadings.values[..., factors], prob)
     lengths = np.linalg.norm(tips, axis=1)
     longest = np.argsort(-lengths)[:count]
     scale = 0.9 * reach / max(lengths.max(), np.finfo(float).tiny)
+    tips = scale * tips[longest]
+    _draw_ellipses(axis, (tips, *(scale * part[longest] for part in shape), angles[longest]), "black", 0.1)
+    for tip in tips:
+        axis.annotate("", tip, (0, 0), arrowprops={"arrowstyle": "->", "lw": 0.8, "color": "black"}, zorder=4)
     names = labels(loadings, -2)
-    shown = scale * tips[longest], scale * widths[longest], scale * heights[longest], angles[longest]
-    _draw_ellipses(axis, shown, "black", 0.1)
-    for k in longest:
-        x, y = scale * tips[k]
-        axis.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "lw": 0.8, "color": "black"}, zorder=4)
-        axis.annotate(
-            names[k],
-            (x, y),
-            xytext=(3 * np.sign(x), 3 * np.sign(y)),
-            textcoords="offset points",
-            fontsize=7,
-            ha="left" if x > 0 else "right",
-            va="bottom" if y > 0 else "top",
-            zorder=5,
-        )
+    return tips, [names[k] for k in longest]
+
+
+def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
+    """Labels beside the tips, those of either side as near to them as they can be without touching one another."""
+    from matplotlib.patheffects import withStroke
+    from scipy.optimize import isotonic_regression
+
+    style: Any = {"textcoords": "offset points", "va": "center", "fontsize": 7, "zorder": 5}
+    style["path_effects"] = [withStroke(linewidth=2, foreground="white", alpha=0.7)]
+    right, points = tips[:, 0] > 0, 72 / axis.figure.dpi
+    texts = [
+        axis.annotate(name, tip, (4, 0) if side else (-4, 0), ha="left" if side else "right", **style)
+        for name, tip, side in zip(names, tips, right, strict=True)
+    ]
+    width = axis.get_window_extent().width
+    shares = [min(0.4, (text.get_window_extent().width + 6 / points) / width) for text in texts]
+    for _ in range(3):  # the axis has to be wide enough for them; what one side gains the other loses
+        low, high = axis.get_xlim()
+        for k, share in enumerate(shares):
+            low = low if right[k] else min(low, (tips[k, 0] - share * high) / (1 - share))
+            high = max(high, (tips[k, 0] - share * low) / (1 - share)) if right[k] else high
+        axis.set_xlim(low, high)
+    for side in (False, True):
+        own = np.flatnonzero(right == side)
+        own = own[np.argsort(tips[own, 1])]
+        heights, least = points * axis.transData.transform(tips[own])[:, 1], LINE * np.arange(len(own))
+        placed = isotonic_regression(heights - least).x + least if len(own) else heights
+        for i, shift in zip(own, placed - heights, strict=True):
+            texts[i].xyann = (4 if side else -4, shift)

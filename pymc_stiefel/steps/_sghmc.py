@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,41 +28,11 @@ from pymc_stiefel.engine.stochastic import (
 )
 from pymc_stiefel.steps._base import ManifoldStep, check_values
 
-__all__ = ["OrthogonalSGHMC", "PolynomialDecay"]
+__all__ = ["OrthogonalSGHMC"]
 
 _log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that hints appear where PyMC's own do
 
 TOLERATED_HEAT = 0.1
-
-
-@dataclass(frozen=True)
-class PolynomialDecay:
-    r"""Step sizes :math:`\epsilon_t = \epsilon_0 (1 + t / \tau)^{-\gamma}` for draw ``t``, counted from 0 with tuning.
-
-    Parameters
-    ----------
-    initial : float
-        :math:`\epsilon_0`.
-    power : float, default 1/3
-        :math:`\gamma`. Up to 1/2 the chain still travels arbitrarily far; 1/3 balances bias against variance for a
-        scheme of first order (Teh, Thiery & Vollmer 2016, arXiv:1409.0578).
-    after : float, default 1000
-        :math:`\tau`, the number of draws that pass before the decay sets in.
-
-    Examples
-    --------
-    >>> from pymc_stiefel import PolynomialDecay
-    >>> schedule = PolynomialDecay(0.1, power=0.5, after=300)
-    >>> schedule(0), schedule(900)
-    (0.1, 0.05)
-    """
-
-    initial: float
-    power: float = 1 / 3
-    after: float = 1000.0
-
-    def __call__(self, draw: int) -> float:
-        return self.initial * (1.0 + draw / self.after) ** -self.power
 
 
 @dataclass_state
@@ -105,6 +74,9 @@ class OrthogonalSGHMC(ManifoldStep):
         where the density is Gaussian; a step of the second has one drift instead of two.
     resample : bool, default False
         Draw a new momentum for every draw, as the paper's algorithm does. Only sensible with many ``n_steps``.
+    temperature : float or callable, default 1
+        T of the tempered law, whose density is that of the model to the power 1/T. 0 adds no noise, which is momentum
+        SGD on the manifold. A callable, such as ``CyclicalSchedule.temperature``, is given the number of the draw.
     model, rng, initial_point, compile_kwargs, blocked
         As for PyMC's own step methods.
 
@@ -176,6 +148,7 @@ class OrthogonalSGHMC(ManifoldStep):
         scales: Mapping[str, Any] | None = None,
         scheme: str = SYMMETRIC,
         resample: bool = False,
+        temperature: float | Callable[[int], float] = 1.0,
         model: pm.Model | None = None,
         blocked: bool = True,
         rng=None,
@@ -190,6 +163,7 @@ class OrthogonalSGHMC(ManifoldStep):
             n_steps=n_steps,
             scheme=scheme,
             resample=resample,
+            temperature=temperature,
         )
         values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
         check_values(model, values, type(self).__name__)
@@ -256,7 +230,7 @@ class OrthogonalSGHMC(ManifoldStep):
             return None
         self.chain.warned = True
         message = (
-            f"The kinetic temperature is {mean:.3f} (+-{error:.3f}) and should be 1: step_size="
+            f"The kinetic temperature is {mean:.3f} (+-{error:.3f}) times what it should be: step_size="
             f"{self._sampler.last_step_size:.3g} is too large"
             + (", or the gradients are noisier than noise_estimate says." if mean > 1.0 else ".")
         )
@@ -271,13 +245,20 @@ def checked_settings(**given) -> StochasticSettings:
     if given["n_steps"] != int(given["n_steps"]):
         raise ValueError(f"n_steps must be a whole number, got n_steps={given['n_steps']}")
     settings = StochasticSettings(**(given | {"n_steps": int(given["n_steps"])}))
-    first = settings.step_size_at(0)
+    first, temperature = settings.step_size_at(0), settings.temperature_at(0)
     friction, noise_estimate = settings.friction, settings.noise_estimate
     rules = [
         ("step_size", first > 0 and np.isfinite(first), "must be positive and finite", first),
         ("friction", 0 < friction < 1, "must lie between 0 and 1", friction),
         ("noise_estimate", noise_estimate >= 0, "must not be negative", noise_estimate),
-        ("noise_estimate", noise_estimate <= friction, f"must not exceed friction={friction}", noise_estimate),
+        ("temperature", 0 <= temperature < np.inf, "must be finite and not negative", temperature),
+        (
+            "noise_estimate",
+            noise_estimate <= friction * (temperature or 1.0),
+            f"must not exceed friction={friction}"
+            + (f" times temperature={temperature}" if temperature not in (0, 1) else ""),
+            noise_estimate,
+        ),
         ("n_steps", settings.n_steps >= 1, "must be at least 1", settings.n_steps),
         ("scheme", settings.scheme in (EULER, SYMMETRIC), "must be 'symmetric' or 'euler'", settings.scheme),
     ]

@@ -13,14 +13,16 @@ N, SIZES = 5, np.array([8.0, 4.0])
 TARGET = "matrix Langevin, St(5, 2)"
 
 
-def bias(scheme, step_size, draws, metric=None):
-    """Bias of E tr(F'X) and its standard error, at friction 0.5 in units of time."""
-    density, exact = langevin(N, SIZES)
+def bias(scheme, step_size, draws, metric=None, temperature=1.0):
+    """Bias of E tr(F'X) and its standard error, at friction 0.5 in units of time; the law is that of F, tempered."""
+    density, _ = langevin(N, SIZES)
+    _, exact = langevin(N, SIZES / temperature)
     friction = 1.0 - np.exp(-0.5 * step_size)
     n_steps = max(1, round(1.2 / step_size))
     mean, error, _ = diagonal_means(
-        density, N, 2, draws, 7, metric, step_size=step_size, friction=friction, n_steps=n_steps, scheme=scheme
-    )
+        density, N, 2, draws, 7, metric, step_size=step_size, friction=friction, n_steps=n_steps, scheme=scheme,
+        temperature=temperature,
+    )  # fmt: skip
     return float(SIZES @ (mean - exact)), float(np.linalg.norm(SIZES * error))
 
 
@@ -51,6 +53,22 @@ def test_symmetric_scheme_is_of_second_order_or_better(draws, book):
 def test_no_bias_is_left_at_small_steps(draws, book):
     value, error = bias("symmetric", 0.3, draws)
     book.check(9, "OrthogonalSGHMC, symmetric", TARGET, np.array([value / error]))
+
+
+@pytest.mark.parametrize("temperature", [0.3, 3.0])
+@pytest.mark.parametrize("scheme, step_size", [("symmetric", 0.3), ("euler", 0.05)])
+def test_tempered_law(scheme, step_size, temperature, draws, book):
+    value, error = bias(scheme, step_size, draws // 4 if scheme == "euler" else draws, temperature=temperature)
+    book.check(9, f"OrthogonalSGHMC, {scheme}, temperature {temperature}", TARGET, np.array([value / error]))
+
+
+def test_another_temperature_is_caught(draws, book):
+    """The control: draws at temperature 1 are not from the law at temperature 1.1."""
+    _, exact = langevin(N, SIZES)
+    _, other = langevin(N, SIZES / 1.1)
+    value, error = bias("symmetric", 0.3, draws)
+    gap = float(SIZES @ (exact - other))
+    book.caught(9, "temperature 1 for 1.1", TARGET, np.array([(value + gap) / error]))
 
 
 def test_noise_of_another_law_is_caught(draws, book):
