@@ -14,7 +14,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_stiefel.engine.stochastic import Batches
+from pymc_stiefel.engine.stochastic_kernels import Batches
 
 INDEX_NAME = "minibatch_index__"
 

@@ -14,7 +14,8 @@ from pymc.model import modelcontext
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine import lbfgs as _lbfgs
 from pymc_stiefel.engine.blocks import Metric
-from pymc_stiefel.engine.stochastic import EULER, STATISTICS, StochasticSampler
+from pymc_stiefel.engine.stochastic import StochasticSampler
+from pymc_stiefel.engine.stochastic_kernels import EULER, STATISTICS
 from pymc_stiefel.optimize._common import Optimum, checked_start, compiled, positive, progress, reader
 from pymc_stiefel.steps._sghmc import checked_settings, variable_masses
 

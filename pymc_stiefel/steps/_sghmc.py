@@ -18,14 +18,12 @@ from pymc.util import get_value_vars_from_user_vars
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import Metric
 from pymc_stiefel.engine.stochastic import (
-    EULER,
-    STATISTICS,
-    SYMMETRIC,
     StochasticChain,
     StochasticSampler,
     StochasticSettings,
     scaled_metric,
 )
+from pymc_stiefel.engine.stochastic_kernels import EULER, STATISTICS, SYMMETRIC
 from pymc_stiefel.steps._base import ManifoldStep, check_values
 
 __all__ = ["OrthogonalSGHMC"]
