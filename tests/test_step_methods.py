@@ -528,6 +528,23 @@ def test_starts_outside_the_support():
     with pytest.raises(SamplingError, match=r"gradient .* not finite in x"):
         draw(steep)
 
+@pytest.mark.parametrize("strength", [1e16, 1e100, 1e300])
+def test_laws_narrower_than_floating_point_numbers(strength):
+    """Their draws were NaN, or adaptation met the logarithm of zero."""
+    with pm.Model():
+        pst.MatrixLangevin("X", F=strength * np.eye(5, 2))
+        with pytest.raises(SamplingError, match=r"X_polar__ change in their last digit \(float64\).*too narrow"):
+            pm.sample(10, tune=10, chains=1, cores=1, progressbar=False, random_seed=1)
+
+
+def test_a_law_as_narrow_as_can_be():
+    with pm.Model():
+        pst.MatrixLangevin("X", F=1e12 * np.eye(5, 2))
+        idata = pm.sample(200, tune=200, chains=1, cores=1, progressbar=False, random_seed=1)
+    below = idata["posterior"]["X"].values[..., 2:, :]  # normal, with variance 1e-12
+    assert 0.8 < below.std() * 1e6 < 1.25
+    assert idata["sample_stats"]["diverging"].sum() == 0
+
 
 def test_minibatch_is_refused():
     data = np.random.default_rng(0).standard_normal((100, 3))

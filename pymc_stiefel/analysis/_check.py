@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
@@ -260,7 +261,7 @@ class Tested:
 
     def _log_weight(self, mode: _lbfgs.Result) -> float:
         """Height and width of a mode, by Laplace; directions wider than one count as one."""
-        manifold, step = _lbfgs.Manifold(self.density.layout), 1e-6
+        manifold, step = _lbfgs.Manifold(self.density.layout), 1e-6 if pytensor.config.floatX == "float64" else 1e-3
         here = manifold.project(mode.q, self._objective(mode.q)[1])
         rows = []
         for unit in np.eye(self.density.layout.size):

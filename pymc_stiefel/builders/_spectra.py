@@ -46,7 +46,7 @@ class Descending(Transform):
     def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
         """Cumulated gaps, from the last to the first."""
         # a triangular product, since PyTensor 3.3 miscompiles slices of length one of a reversed vector
-        return pt.exp(value) @ np.tri(self.rank)
+        return pt.exp(value) @ np.tri(self.rank, dtype=value.dtype)
 
     def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
         """Sum of the log gaps: the cumulation itself preserves volume."""

@@ -9,6 +9,7 @@ itself, which lets a manifold sampler use the same model. ``householder`` is a c
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytensor.tensor as pt
@@ -204,7 +205,7 @@ class HouseholderTransform(Transform):
     def _coordinates(self, value: TensorVariable) -> list[TensorVariable]:
         """The vectors ``u`` of the columns, shape ``(..., m - 1)``."""
         ends = np.cumsum([0, *self._lengths()])
-        return [value[..., a:b] / np.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
+        return [value[..., a:b] / math.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
 
     def _chart(self, value: TensorVariable, inputs) -> HouseholderTransform:
         """The chart of a variable from its value, of the same shape, and the inputs of its random variable."""
@@ -238,7 +239,7 @@ class HouseholderTransform(Transform):
         for k, length in enumerate(self._lengths()):
             v = X[..., :, 0]
             u = -v[..., 1:] / (1 + v[..., 0])[..., None]
-            found.append(u * np.sqrt(max(length, 1)))
+            found.append(u * math.sqrt(max(length, 1)))
             if k + 1 < len(self._lengths()):
                 X = _reflect(u, X[..., :, 1:])[..., 1:, :]
         return pt.concatenate(found, axis=-1)
