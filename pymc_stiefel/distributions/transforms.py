@@ -38,6 +38,9 @@ class ManifoldExpansion(Transform):
     On the manifold ``backward`` is the identity and ``log_jac_det`` is constant, so a sampler that keeps its values
     there needs no transform, and any other sampler may leave it.
 
+    The expanded density has no mode: the variable does not depend on the scale of the value. Laplace approximations
+    (``pymc_extras.fit_laplace``) need ``transform=pymc_stiefel.transforms.householder``.
+
     Examples
     --------
     >>> import pymc_stiefel as pst
