@@ -15,6 +15,8 @@ from tests.test_bad_arguments_analysis import BAD, DATA, INF, MASKED, NAN, OBJEC
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(12, 4))
 ROWS[3, 1] = NAN
+NEW = ROWS[:2].copy()
+NEW[:, 0] = NAN
 FACTORS = pst.factor_model(ROWS, 2)
 with pm.Model(coords={"axis": range(3)}) as DIRECTIONS:
     pst.UnitVector("u", n=3, dims="axis")
@@ -35,13 +37,14 @@ def trace(model, chains=2, draws=4):
 POSTERIOR, DRAWN = trace(FACTORS), trace(DIRECTIONS)
 LOADINGS = {"mu": np.zeros(4), "cov_factor": np.eye(4, 2), "cov_diag": 1.0}
 SCORES = xr.Dataset({"scores": (("chain", "draw", "row", "factor"), RNG.normal(size=(2, 4, 12, 2)))})
-RANKS = pd.DataFrame({"log_marginal_likelihood": [1.0, 2.0], "error": [0.1, 0.1]}, index=[1, 2])
+RANKS = pd.DataFrame({"log_marginal": [1.0, 2.0], "error": [0.1, 0.1], "probability": [0.2, 0.8]}, index=[1, 2])
 
 HALF = pm.HalfNormal.dist(1.0)
 KINDS = BAD | {
     "model": [3, 2.5, "m", [1], np.eye(2), *OBJECTS],
     "trace": [None, 3, "U", [], np.eye(3), *OBJECTS],
     "table": [None, 3, "a", [1, 2], [["a", "b"]], np.ones((2, 2, 2)), np.array([[1j, 2]]), *OBJECTS],
+    "quantities": [None, 3, "U", [], np.eye(3), DATA, DATA["s"].values[:, :3], DATA["s"] * 1j, *OBJECTS],
     "given": [None, "a", [["a"] * 4], np.ones((2, 3)), np.ones((2, 2, 4)), 1j * np.ones((2, 4)), *OBJECTS],
     "number": [NAN, INF, "1", None, np.eye(2), [1.0, NAN], MASKED, *OBJECTS],
     "seed": ["a", 2.5, -1, NAN, np.eye(2), *OBJECTS],
@@ -53,7 +56,7 @@ KINDS = BAD | {
     "mapping": [3, 2.5, "u", [1], True, np.eye(2), object(), 1j, b"bytes", {"no_such": 1.0}, {3: 1.0}],
     "settings": [3, 2.5, "u", [1], True, np.eye(2), object(), 1j, b"bytes"],
     "degrees": [0, -1, NAN, INF, "5", 1.0, [5.0, NAN], MASKED, *OBJECTS],
-    "superchains": [None, 0, -1, 2.5, NAN, "2", 3, [1], [0, 0, 1], ["a", "b"], np.eye(2), *OBJECTS],
+    "superchains": [None, 0, -1, 2.5, NAN, "2", 3, [1], [0, 0, 1], np.eye(2), *OBJECTS],
     "pair": [None, 3, "01", (0,), (0, 5), (0, 1, 2), (0.5, 1), (-3, 0), np.eye(2), *OBJECTS],
     "optional distribution": ["magic", 3, NAN, pm.Normal.dist(), np.eye(2), *OBJECTS],
     "models": [None, 3, "a", [1], {}, {1: 3}, {1: "model"}, np.eye(2), *OBJECTS[:1], *OBJECTS[2:]],
@@ -74,7 +77,7 @@ TABLE = [
       "noise_prior": "optional distribution", "scale": "optional positive", "name": "string"}),
     (pst.factor_scores, {"data": POSTERIOR, "model": FACTORS}, LATER),
     (pst.impute, {"data": POSTERIOR, "model": FACTORS}, LATER),
-    (pst.condition, {"data": POSTERIOR, "given": ROWS[:2], "model": FACTORS}, LATER | {"given": "given"}),
+    (pst.condition, {"data": POSTERIOR, "given": NEW, "model": FACTORS}, LATER | {"given": "given"}),
     (pst.check, {"idata": DRAWN, "model": DIRECTIONS, "search": False},
      {"idata": "trace", "model": "model", "target_accept": "probability", "search": "flag"}),
     (pst.plot_energy, {"data": DRAWN}, {"data": "trace", "group": "string", "ax": "axes"}),
@@ -82,8 +85,8 @@ TABLE = [
      {"data": "trace", "var": "var", "factors": "pair", "prob": "probability", "max_features": "count",
       "group": "string", "ax": "axes"}),
     (pst.plot_ranks, {"table": RANKS}, {"table": "ranks"}),
-    (pst.nested_rhat, {"quantities": DATA[["s"]], "superchains": [0, 1]},
-     {"quantities": "trace", "superchains": "superchains"}),
+    (pst.nested_rhat, {"quantities": DATA["s"], "superchains": [0, 1]},
+     {"quantities": "quantities", "superchains": "superchains"}),
     (pst.eigen_spd, {"name": "S", "n": 4}, {"nu": "degrees"}),
     (pst.orthogonal_columns, {"name": "X", "n": 5, "p": 2, "prior": "normal"},
      {"prior": "choice", "sigma": "positive"}),
@@ -105,7 +108,8 @@ COMPILED = [  # good arguments compile something: what is tried has to be refuse
      {"start": "mapping", "method": "choice", "return_raw": "flag", "include_transformed": "flag", "maxeval": "count",
       "gtol": "positive number", "seed": "seed", "model": "model"}),
     (pst.initial_points, {"model": DIRECTIONS},
-     {"model": "model", "chains": "count", "tries": "count", "agree": "count", "keep": "choice", "random_seed": "seed"}),
+     {"model": "model", "chains": "count", "tries": "count", "agree": "count", "keep": "choice",
+      "random_seed": "seed"}),
     (pst.minimize_stochastic, {"model": DIRECTIONS, "progressbar": False},
      {"model": "model", "epochs": "count", "step_size": "optional positive", "friction": "fraction",
       "schedule": "choice", "steps_per_epoch": "optional count", "scales": "mapping", "start": "mapping",

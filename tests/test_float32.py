@@ -42,7 +42,7 @@ def test_laws_of_scales():
 
 
 def test_sampling_and_checks(caplog):
-    with ppca(ppca_data()) as model:
+    with ppca(ppca_data()):
         idata = pm.sample(200, tune=200, chains=2, cores=1, progressbar=False, random_seed=1)
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="pymc.stats.convergence"):

@@ -528,6 +528,7 @@ def test_starts_outside_the_support():
     with pytest.raises(SamplingError, match=r"gradient .* not finite in x"):
         draw(steep)
 
+
 @pytest.mark.parametrize("strength", [1e16, 1e100, 1e300])
 def test_laws_narrower_than_floating_point_numbers(strength):
     """Their draws were NaN, or adaptation met the logarithm of zero."""

@@ -11,10 +11,10 @@ import pytensor
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
-from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, warn_divergences, warn_treedepth
 
 from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis._inputs import dataset_of
 from pymc_stiefel.analysis._invariance import Orbit, constrained_density, find_orbits
 from pymc_stiefel.compile._density import ModelDensity, manifold_block
@@ -74,8 +74,8 @@ def check(
     """
     _checks.flag("search", search)
     _checks.real("target_accept", target_accept, 0, 1)
-    model = modelcontext(model)
-    posterior, stats = dataset_of(idata, "posterior"), _statistics(idata)
+    model = model_of(model)
+    posterior, stats = dataset_of(idata, "posterior", "idata"), _statistics(idata)
     draws = _free_draws(posterior, model)
     found = [*warn_divergences(idata), *warn_treedepth(idata), *_sampler_warnings(stats, target_accept)]
     chains, size = posterior.sizes["chain"], posterior.sizes["draw"]

@@ -121,6 +121,9 @@ class LowRankMvNormal(Continuous):
             check.array(name, param, ndim)
             for name, param, ndim in (("mu", mu, 0), ("cov_factor", cov_factor, 2), ("cov_diag", cov_diag, 0))
         )
+        values = check.known(d)
+        if values is not None and not (values > 0).all():
+            raise ValueError(f"cov_diag must be positive, got {values.min():.6g}")
         n = _check_shapes(mu, W, d, kwargs.get("shape"))
         if mu.ndim == 0 or mu.type.broadcastable[-1]:
             mu = pt.zeros(n, dtype=mu.dtype) + mu

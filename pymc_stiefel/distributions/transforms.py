@@ -17,7 +17,7 @@ from pymc.logprob.transforms import Transform
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import gammaln
 
-from pymc_stiefel import ops
+from pymc_stiefel import _checks, ops
 
 __all__ = [
     "HouseholderTransform",
@@ -189,7 +189,8 @@ class HouseholderTransform(Transform):
     name = "householder"
 
     def __init__(self, n: int | None = None, p: int | None = None, vector: bool = False):
-        self.n, self.p, self.vector = n, p, vector
+        self.n, self.p = (size if size is None else _checks.whole(k, size) for k, size in (("n", n), ("p", p)))
+        self.vector = _checks.flag("vector", vector)
         self.ndim_supp = 1 if vector else 2
 
     def for_shape(self, n: int, p: int, vector: bool) -> HouseholderTransform:

@@ -12,6 +12,7 @@ from pymc.util import get_value_vars_from_user_vars
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pymc_stiefel._checks import whole
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.steps._base import check_values
 
@@ -56,8 +57,7 @@ class Optimum(dict):
 
 def positive(**given) -> None:
     for name, value in given.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {name}={value}")
+        whole(name, value)
 
 
 def compiled(model, vars, start, random_seed, compile_kwargs) -> tuple[ModelDensity, dict[str, np.ndarray]]:

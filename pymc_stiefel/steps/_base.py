@@ -210,9 +210,9 @@ class ManifoldStep(ArrayStepShared):
             change = float(np.abs(flat[part] * gradient[part]).sum()) * np.finfo(slot.value.dtype).eps
             if slot.block is not None and change > 1:
                 raise SamplingError(
-                    f"the log density changes by {change:.1g} when the entries of {slot.value.name} change in their last "
+                    f"the log density changes by {change:.1g} when entries of {slot.value.name} change in their last "
                     f"digit ({slot.value.dtype}), at {_short({str(slot.value.name): slot.view(flat)})}: its law is too "
-                    "narrow for a Markov chain. Use a smaller concentration or larger noise, hold the variable fixed, or "
+                    "narrow for a Markov chain. Use a smaller concentration or more noise, hold the variable fixed, or "
                     "start elsewhere (`initvals`). Draws by `pm.draw` are exact at any concentration."
                 )
 

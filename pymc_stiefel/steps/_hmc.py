@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence, StepMethodState
@@ -16,7 +15,8 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel._compat import choice_of_steps, start_is_given
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import choice_of_steps, model_of, start_is_given
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._layout import manifold_block
 from pymc_stiefel.engine.adaptation.search import Search
@@ -83,7 +83,12 @@ class _ManifoldHMC(ManifoldStep):
         initial_point: dict[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
     ):
-        model = modelcontext(model)
+        model = model_of(model)
+        _checks.mapping("compile_kwargs", compile_kwargs)
+        for name, value in {"adapt_step_size": adapt_step_size, "reflect": reflect}.items():
+            _checks.flag(name, value is not None if value is None else value)
+        for name, value in {"adapt_metric": adapt_metric, "adapt_rows": adapt_rows}.items():
+            _checks.flag(name, value)
         self.settings = _checked_settings(
             drift=self.drift,
             stages=self.stages,

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import Metric
 from pymc_stiefel.engine.stochastic import (
@@ -61,6 +62,10 @@ class PolynomialDecay:
     initial: float
     power: float = 1 / 3
     after: float = 1000.0
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "power", "after"):
+            _checks.real(name, getattr(self, name), 0)
 
     def __call__(self, draw: int) -> float:
         return self.initial * (1.0 + draw / self.after) ** -self.power
@@ -182,7 +187,10 @@ class OrthogonalSGHMC(ManifoldStep):
         initial_point: dict[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
     ):
-        model = modelcontext(model)
+        model = model_of(model)
+        _checks.flag("resample", resample)
+        _checks.mapping("scales", scales)
+        _checks.mapping("compile_kwargs", compile_kwargs)
         self.settings = checked_settings(
             step_size=step_size,
             friction=friction,
