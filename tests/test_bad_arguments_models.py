@@ -67,7 +67,7 @@ LATER = {"model": "model", "var": "var", "kind": "choice", "group": "string", "d
 STEP = {
     "step_size": "optional positive", "n_steps": "optional count", "path_length": "optional positive",
     "jitter": "fraction", "target_accept": "probability", "max_treedepth": "count", "adapt_step_size": "optional flag",
-    "adapt_metric": "flag", "adapt_rows": "flag", "reflect": "optional flag", "model": "model",
+    "adapt_metric": "flag", "adapt_rows": "flag", "reflect": "optional flag",
     "compile_kwargs": "settings",
 }  # fmt: skip
 TABLE = [
@@ -100,7 +100,7 @@ COMPILED = [  # good arguments compile something: what is tried has to be refuse
     (pst.OrthogonalHMC, {"model": DIRECTIONS}, STEP),
     (pst.OrthogonalSGHMC, {"model": DIRECTIONS, "step_size": 0.1},
      {"step_size": "positive number", "friction": "fraction", "noise_estimate": "fraction", "n_steps": "count",
-      "scheme": "choice", "resample": "flag", "scales": "mapping", "model": "model", "compile_kwargs": "settings"}),
+      "scheme": "choice", "resample": "flag", "scales": "mapping", "compile_kwargs": "settings"}),
     (pst.ManifoldSMC, {"model": DIRECTIONS},
      {"draws": "count", "threshold": "probability", "correlation_threshold": "probability", "max_moves": "count",
       "target_accept": "probability", "max_treedepth": "count", "model": "model", "start": "mapping"}),

@@ -86,7 +86,7 @@ def find_MAP(
     True
     """
     start, model, seed, max_iterations = _renamed(start, model, seed, deprecated)
-    positive(maxeval=maxeval, max_iterations=max_iterations)
+    positive(maxeval=maxeval, **({} if np.isposinf(max_iterations) else {"max_iterations": max_iterations}))
     _checks.real("gtol", gtol, 0)
     _checks.choice("method", method, ("L-BFGS", "L-BFGS-B"))  # the only one on the manifold
     _checks.mapping("start", start)

@@ -102,6 +102,7 @@ class ManifoldSMC(SMC_KERNEL):
         max_treedepth: int = 6,
     ) -> None:
         model = model_of(model)
+        _checks.mapping("start", start)
         fractions = {"correlation_threshold": correlation_threshold, "target_accept": target_accept}
         _check(model, draws, max_moves, max_treedepth, threshold=threshold, **fractions)
         self.correlation_threshold, self.max_moves, self.target_accept = correlation_threshold, max_moves, target_accept

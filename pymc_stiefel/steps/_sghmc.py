@@ -276,9 +276,13 @@ class OrthogonalSGHMC(ManifoldStep):
 
 def checked_settings(**given) -> StochasticSettings:
     """The settings, or an error that names the wrong one and its value."""
-    if given["n_steps"] != int(given["n_steps"]):
-        raise ValueError(f"n_steps must be a whole number, got n_steps={given['n_steps']}")
-    settings = StochasticSettings(**(given | {"n_steps": int(given["n_steps"])}))
+    for name, least in (("friction", 0.0), ("noise_estimate", -np.inf)):
+        given[name] = _checks.real(name, given[name], least)
+    given["n_steps"] = _checks.whole("n_steps", given["n_steps"])
+    _checks.choice("scheme", given["scheme"], (EULER, SYMMETRIC))
+    if not callable(given["step_size"]):
+        given["step_size"] = _checks.real("step_size", given["step_size"], 0)
+    settings = StochasticSettings(**given)
     first = settings.step_size_at(0)
     friction, noise_estimate = settings.friction, settings.noise_estimate
     rules = [
@@ -286,8 +290,6 @@ def checked_settings(**given) -> StochasticSettings:
         ("friction", 0 < friction < 1, "must lie between 0 and 1", friction),
         ("noise_estimate", noise_estimate >= 0, "must not be negative", noise_estimate),
         ("noise_estimate", noise_estimate <= friction, f"must not exceed friction={friction}", noise_estimate),
-        ("n_steps", settings.n_steps >= 1, "must be at least 1", settings.n_steps),
-        ("scheme", settings.scheme in (EULER, SYMMETRIC), "must be 'symmetric' or 'euler'", settings.scheme),
     ]
     for name, holds, message, value in rules:
         if not holds:
