@@ -486,11 +486,11 @@ def test_search_is_skipped_where_the_model_has_a_start():
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ({"step_size": -0.1}, "step_size must be positive, got step_size=-0.1"),
-        ({"n_steps": 0}, "n_steps must be at least 1.*n_steps=0"),
-        ({"n_steps": 2.5}, "n_steps must be a whole number, got 2.5"),
+        ({"step_size": -0.1}, "step_size must be above 0, got -0.1"),
+        ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
+        ({"n_steps": 2.5}, "n_steps must be an integer .*got 2.5"),
         ({"n_steps": 3, "path_length": 1.0}, "cannot be given together"),
-        ({"path_length": 0.0}, "path_length must be positive"),
+        ({"path_length": 0.0}, "path_length must be above 0"),
         ({"target_accept": 1.2}, "target_accept.*1.2"),
         ({"max_treedepth": 0}, "max_treedepth"),
         ({"jitter": 1.0}, "jitter"),
@@ -498,7 +498,7 @@ def test_search_is_skipped_where_the_model_has_a_start():
     ],
 )
 def test_bad_settings(model, arguments, message):
-    with model, pytest.raises(ValueError, match=message):
+    with model, pytest.raises((TypeError, ValueError), match=message):
         pst.OrthogonalHMC(**arguments)
 
 

@@ -181,6 +181,8 @@ def sample_chains(
 
 def _whole(name: str, value: Any, least: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None

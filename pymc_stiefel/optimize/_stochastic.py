@@ -144,7 +144,7 @@ def _schedule(schedule) -> Callable[[float], float]:
         "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
         "constant": lambda progress: 1.0,
     }
-    if schedule not in known:
+    if not isinstance(schedule, str) or schedule not in known:
         raise ValueError(f"schedule must be 'cosine', 'constant' or a function, got schedule={schedule!r}")
     return known[schedule]
 

@@ -319,7 +319,7 @@ class StiefelNUTS(_ManifoldHMC):
         return Competence.INCOMPATIBLE
 
 
-_KINDS = {
+_KINDS: dict[str, Any] = {
     "step_size": partial(_checks.real, low=0),
     "n_steps": _checks.whole,
     "path_length": partial(_checks.real, low=0),
