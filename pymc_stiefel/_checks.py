@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -148,6 +148,22 @@ def generator(rng: Any) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"rng must be a numpy.random.Generator, got {shown(rng)}; use numpy.random.default_rng(seed)")
     return rng
+
+
+def seed(name: str, value: Any) -> Any:
+    """What ``numpy.random.default_rng`` takes."""
+    try:
+        np.random.default_rng(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name} must be None, an integer or a generator, got {shown(value)}") from None
+    return value
+
+
+def mapping(name: str, value: Any) -> Any:
+    """A dictionary with names as keys, or None."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+        raise TypeError(f"{name} must be a dictionary with names of variables, got {shown(value)}")
+    return value
 
 
 def sizes(size: Any) -> tuple[int, ...]:

@@ -12,7 +12,16 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.op import Op
 from pytensor.tensor import subtensor
 
+from pymc_stiefel import _checks
+
 MCMC = "pymc.sampling.mcmc"
+
+
+def model_of(model: Any) -> pm.Model:
+    """The model that was given, or the one in context."""
+    if model is not None and not isinstance(model, pm.Model):
+        raise TypeError(f"model must be a pymc.Model, got {_checks.shown(model)}")
+    return pm.modelcontext(model)
 
 
 class Differentiable(Op):

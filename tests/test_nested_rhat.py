@@ -14,7 +14,7 @@ WAYS = ["own"] + ["arviz"] * (importlib.util.find_spec("arviz_stats") is not Non
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     if request.param == "own":
-        monkeypatch.setitem(sys.modules, "arviz_stats.base", None)
+        monkeypatch.setitem(sys.modules, "arviz_stats.base", None)  # as if it were not installed
 
 
 def stuck_and_mixed(rng, groups=4, size=16, draws=20):

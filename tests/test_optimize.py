@@ -216,9 +216,9 @@ def test_own_step_size_holds_beyond_a_flat_start(monkeypatch):
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ({"epochs": 0}, "epochs must be positive, got epochs=0"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch must be positive, got steps_per_epoch=0"),
-        ({"step_size": -1.0}, "step_size must be positive and finite, got step_size=-1.0"),
+        ({"epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1, got 0"),
+        ({"step_size": -1.0}, "step_size must be above 0, got -1.0"),
         ({"friction": 2.0}, "friction must lie between 0 and 1, got friction=2.0"),
         ({"schedule": "linear"}, "schedule must be 'cosine', 'constant' or a function, got schedule='linear'"),
     ],
@@ -266,7 +266,7 @@ def test_old_arguments_still_work_with_a_warning():
         pst.find_MAP(model=model, max_iterations=1, progressbar=False)
     with pytest.raises(TypeError, match="unexpected keyword argument 'tol'"):
         pst.find_MAP(model=model, tol=1)
-    with pytest.raises(ValueError, match=r"method must be 'L-BFGS'.*'powell'"):
+    with pytest.raises(ValueError, match=r"method must be one of L-BFGS.*'powell'"):
         pst.find_MAP(model=model, method="powell")
 
 
@@ -330,7 +330,7 @@ def test_trapped_chains_are_found():
 
 
 def test_bad_starts_are_refused():
-    with pytest.raises(ValueError, match="chains must be positive, got chains=0"):
+    with pytest.raises(ValueError, match="chains must be at least 1, got 0"):
         pst.initial_points(two_modes(), 0)
-    with pytest.raises(ValueError, match="keep must be 'matrices' or 'all', got keep='some'"):
+    with pytest.raises(ValueError, match="keep must be one of matrices, all, got 'some'"):
         pst.initial_points(two_modes(), keep="some")

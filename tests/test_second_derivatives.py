@@ -100,3 +100,30 @@ def test_hessian_of_a_model(make):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     with model:
         np.testing.assert_allclose(pm.find_hessian(point, negate_output=False), found)
+
+
+def test_laplace_approximation():
+    """In the Householder chart: mode and Hessian give the spread of a concentrated law."""
+    F = np.array([[300.0, 0.0], [0.0, 200.0], [0.0, 0.0]])
+    with pm.Model() as model:
+        pst.MatrixLangevin("X", F=F, transform=pst.transforms.householder)
+        mode = pm.find_MAP(progressbar=False, include_transformed=True)
+    center = mode["X_householder__"]
+    precision = -model.compile_d2logp(jacobian=False, negate_output=False)({"X_householder__": center})
+    normal = np.random.default_rng(1).multivariate_normal(center, np.linalg.inv(precision), size=4000)
+    X = pst.transforms.HouseholderTransform(3, 2).backward(pt.as_tensor(normal)).eval()
+    exact = draws.matrix_langevin(F, size=4000, rng=np.random.default_rng(2))
+    np.testing.assert_allclose(X.mean(axis=0), exact.mean(axis=0), atol=0.01)
+    off = ~np.eye(3, 2, dtype=bool)
+    np.testing.assert_allclose(X.std(axis=0)[off], exact.std(axis=0)[off], rtol=0.1)
+
+
+@pytest.mark.integration
+def test_laplace_of_pymc_extras():
+    extras = pytest.importorskip("pymc_extras")
+    F = np.array([[300.0, 0.0], [0.0, 200.0], [0.0, 0.0]])
+    with pm.Model():
+        pst.MatrixLangevin("X", F=F, transform=pst.transforms.householder)
+        idata = extras.fit_laplace(progressbar=False, random_seed=1)
+    X = idata["posterior"]["X"].values.reshape(-1, 3, 2)
+    np.testing.assert_allclose(X[:, 2].std(axis=0), [300**-0.5, 200**-0.5], rtol=0.15)

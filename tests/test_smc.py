@@ -104,7 +104,7 @@ def test_bad_input():
         pst.ManifoldSMC(model=discrete)
     with pm.Model() as model:
         x = pst.UnitVector("x", n=3)
-    with pytest.raises(ValueError, match="max_moves must be at least 1, got max_moves=0"):
+    with pytest.raises(ValueError, match="max_moves must be at least 1, got 0"):
         pst.ManifoldSMC(model=model, max_moves=0)
     with model:
         pm.Potential("pull", x[0])

@@ -355,25 +355,25 @@ def test_scales_set_the_pace():
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        ({"step_size": -0.1}, "step_size must be positive and finite, got step_size=-0.1"),
+        ({"step_size": -0.1}, "step_size must be above 0, got -0.1"),
         ({"step_size": lambda draw: 0.0}, "step_size must be positive"),
-        ({"friction": 0.0}, "friction must lie between 0 and 1, got friction=0.0"),
+        ({"friction": 0.0}, "friction must be above 0, got 0.0"),
         ({"friction": 1.5}, "friction must lie between 0 and 1, got friction=1.5"),
         (
             {"friction": 0.1, "noise_estimate": 0.2},
             "noise_estimate must not exceed friction=0.1, got noise_estimate=0.2",
         ),
         ({"noise_estimate": -0.1}, "noise_estimate must not be negative"),
-        ({"n_steps": 0}, "n_steps must be at least 1, got n_steps=0"),
-        ({"n_steps": 1.5}, "n_steps must be a whole number, got n_steps=1.5"),
-        ({"scheme": "heun"}, "scheme must be 'symmetric' or 'euler', got scheme='heun'"),
+        ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
+        ({"n_steps": 1.5}, "n_steps must be an integer .*got 1.5"),
+        ({"scheme": "heun"}, "scheme must be one of euler, symmetric, got 'heun'"),
         ({"scales": {"V": 1.0}}, r"scales names \['V'\], which are not among \['U', 'scale'\]"),
         ({"scales": {"U": -1.0}}, r"scales must be positive, got scales\['U'\]=-1.0"),
         ({"scales": {"scale": [1.0, 1.0, 1.0]}}, r"scales\['scale'\] has shape \(3,\), which does not fit \(2,\)"),
     ],
 )
 def test_bad_settings(minibatch_model, arguments, message):
-    with minibatch_model, pytest.raises(ValueError, match=message):
+    with minibatch_model, pytest.raises((TypeError, ValueError), match=message):
         pst.OrthogonalSGHMC(**({"step_size": 0.1} | arguments))
 
 

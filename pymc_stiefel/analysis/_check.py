@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import xarray as xr
 from numpy.typing import NDArray
 from pymc.initial_point import make_initial_point_fn
-from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, warn_divergences, warn_treedepth
 
 from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis._inputs import dataset_of
 from pymc_stiefel.analysis._invariance import Orbit, constrained_density, find_orbits
 from pymc_stiefel.compile._density import ModelDensity, manifold_block
@@ -73,8 +74,8 @@ def check(
     """
     _checks.flag("search", search)
     _checks.real("target_accept", target_accept, 0, 1)
-    model = modelcontext(model)
-    posterior, stats = dataset_of(idata, "posterior"), _statistics(idata)
+    model = model_of(model)
+    posterior, stats = dataset_of(idata, "posterior", "idata"), _statistics(idata)
     draws = _free_draws(posterior, model)
     found = [*warn_divergences(idata), *warn_treedepth(idata), *_sampler_warnings(stats, target_accept)]
     chains, size = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -260,7 +261,7 @@ class Tested:
 
     def _log_weight(self, mode: _lbfgs.Result) -> float:
         """Height and width of a mode, by Laplace; directions wider than one count as one."""
-        manifold, step = _lbfgs.Manifold(self.density.layout), 1e-6
+        manifold, step = _lbfgs.Manifold(self.density.layout), 1e-6 if pytensor.config.floatX == "float64" else 1e-3
         here = manifold.project(mode.q, self._objective(mode.q)[1])
         rows = []
         for unit in np.eye(self.density.layout.size):

@@ -15,6 +15,8 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis._inputs import SAMPLE_DIMS, dataset_of
 from pymc_stiefel.distributions._low_rank_data import Patterns
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormalRV, OrthogonalFactorRV
@@ -198,11 +200,11 @@ class _Law:
 
 
 def _law(model: pm.Model | None, var: str | None) -> _Law:
-    model = pm.modelcontext(model)
+    model = model_of(model)
     found = {rv.name: node for rv in model.observed_RVs if (node := _node(rv)) is not None}
     if var is None and len(found) == 1:
         (var,) = found
-    if var not in found:
+    if not isinstance(var, str) or var not in found:
         names = ", ".join(map(repr, found)) or "none"
         raise ValueError(f"var must name an observed LowRankMvNormal, got {var!r}; the model has {names}")
     node = found[var]
@@ -243,7 +245,10 @@ def _new_rows(law: _Law, given: Any) -> tuple[Array, NDArray]:
         if unknown:
             raise ValueError(f"given has columns that the model does not know: {', '.join(unknown)}")
         return given.reindex(columns=law.features).to_numpy(dtype=float), np.asarray(given.index)
-    table = np.ma.filled(np.ma.asarray(given).astype(float), np.nan)
+    try:
+        table = np.ma.filled(np.ma.asarray(given).astype(float, casting="same_kind"), np.nan)
+    except (TypeError, ValueError):
+        raise TypeError(f"given must be a table of numbers, got {_checks.shown(given)}") from None
     if table.ndim != 2 or table.shape[1] != len(law.features):
         raise ValueError(
             f"given must have shape (rows, {len(law.features)}), NaN for what is to be predicted, got {table.shape}; a "
@@ -300,8 +305,8 @@ class _Parameters:
 
 
 def _noise(kind: str, random_seed: Any) -> np.random.Generator | None:
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    _checks.choice("kind", kind, KINDS)
+    _checks.seed("random_seed", random_seed)
     return np.random.default_rng(random_seed) if kind == "draws" else None
 
 

@@ -24,7 +24,7 @@ ALIGNED = "aligned"  # the attribute of draws that ``align`` has returned: they 
 VECTOR_DIM = "_vector"  # the column of size one that a unit vector gets while it is inside this package
 
 
-def dataset_of(data: Any, group: str = "posterior") -> xr.Dataset:
+def dataset_of(data: Any, group: str = "posterior", argument: str = "data") -> xr.Dataset:
     """The variables of one group of an ``InferenceData`` or ``DataTree``; a ``Dataset`` or a group itself as it is."""
     check.string("group", group)
     if isinstance(data, xr.Dataset):
@@ -33,14 +33,14 @@ def dataset_of(data: Any, group: str = "posterior") -> xr.Dataset:
     groups = data.groups() if callable(getattr(data, "groups", None)) else getattr(data, "groups", None)
     if groups is None:
         raise TypeError(
-            f"data must be an array, a DataArray, a Dataset, an InferenceData or a DataTree, got "
+            f"{argument} must be an array, a DataArray, a Dataset, an InferenceData or a DataTree, got "
             f"{type(data).__name__}: {check.shown(data)}"
         )
     names = sorted(name.strip("/") for name in groups if name.strip("/"))
     if not names and len(getattr(data, "data_vars", ())) > 0:  # a node of a DataTree: ``idata["posterior"]``
         return data.to_dataset()
     if group not in names:
-        raise check.UnknownName(f"group: data has no group {group!r}; there are {', '.join(names) or 'none'}")
+        raise check.UnknownName(f"group: {argument} has no group {group!r}; there are {', '.join(names) or 'none'}")
     node = data[group]
     return node if isinstance(node, xr.Dataset) else node.to_dataset()
 

@@ -29,7 +29,7 @@ __all__ = ["Orbit", "constrained_density", "find_orbits"]
 Array = NDArray[np.float64]
 Point = dict[str, Array]
 LogDensity = Callable[[Point], float]
-TOLERANCE = 1e-7  # of log densities that count as equal, relative to their size
+TOLERANCE = {"float64": 1e-7, "float32": 1e-4}  # of log densities that count as equal, relative to their size
 MOST_COMPANIONS = 6  # all subsets of that many are tried
 
 
@@ -43,7 +43,9 @@ def constrained_density(model: pm.Model, density: ModelDensity) -> tuple[Callabl
         outputs.append(transform.forward(symbol, *rv.owner.inputs) if euclidean else symbol)
     outputs = graph_replace(outputs, inputs, strict=False)
     mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_compile")  # called a few hundred times
-    function = pytensor.function(list(inputs.values()), outputs, mode=mode, on_unused_input="ignore")
+    function = pytensor.function(
+        list(inputs.values()), outputs, mode=mode, on_unused_input="ignore", allow_input_downcast=True
+    )
     names = [model.rvs_to_values[rv].name for rv in inputs]
 
     def flat(point: Point) -> Array:
@@ -184,7 +186,7 @@ def _orbit(
     candidates = [
         c for c in candidates if np.shape(points[0][c.name])[:n_batch] == batch and (c.axis or n_batch) >= n_batch
     ]
-    count, rng = int(np.prod(batch)), np.random.default_rng(0)
+    count, rng, tolerance = int(np.prod(batch)), np.random.default_rng(0), TOLERANCE[pytensor.config.floatX]
 
     def invariant(members: list[Member], move: Array) -> bool:
         """Whether ``move`` (p, p) of the first matrix of the batch, or of all in common, keeps the density."""
@@ -193,7 +195,7 @@ def _orbit(
         for point in points:
             moved = point | {m.name: m.moved(point[m.name][None], R)[0] for m in members}
             before, after = logp(point), logp(moved)
-            if not abs(after - before) <= TOLERANCE * max(1.0, abs(before)):
+            if not abs(after - before) <= tolerance * max(1.0, abs(before)):
                 return False
         return True
 

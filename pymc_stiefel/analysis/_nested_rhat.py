@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import ndtri
+
+from pymc_stiefel import _checks
 
 __all__ = ["nested_rhat"]
 
@@ -47,11 +49,13 @@ def nested_rhat(quantities: Any, superchains: int | Sequence[int]) -> pd.Series:
     >>> bool(pst.nested_rhat(pst.invariants(draws), superchains=4).lt(1.05).all())
     True
     """
-    values = np.asarray(quantities, dtype=float)
+    if isinstance(quantities, xr.Dataset | Mapping):
+        raise TypeError(f"quantities must be an array, such as invariants returns, got {type(quantities).__name__}")
+    values = _checks.reals("quantities", quantities)
     if values.ndim != 3:
         raise ValueError(f"quantities must have dims (chain, draw, quantity), got shape {values.shape}; use invariants")
     if values.shape[1] < 4:
-        raise ValueError(f"need at least 4 draws in each chain for nested R-hat, got {values.shape[1]}")
+        raise ValueError(f"quantities must have at least 4 draws in each chain, got {values.shape[1]}")
     groups = _groups(superchains, len(values))
     by_quantity = np.moveaxis(values, -1, 0)
     try:
@@ -67,11 +71,11 @@ def nested_rhat(quantities: Any, superchains: int | Sequence[int]) -> pd.Series:
 def _groups(superchains: int | Sequence[int], chains: int) -> NDArray[np.int64]:
     """Numbers 0, 1, ... of the groups, one for each chain."""
     if np.ndim(superchains) == 0:
-        number = int(superchains)  # type: ignore[arg-type]
-        if number < 2 or chains % number:
-            raise ValueError(f"superchains must be at least 2 and divide the {chains} chains, got {number}")
+        number = _checks.whole("superchains", superchains, 2)
+        if chains % number:
+            raise ValueError(f"superchains must divide the {chains} chains, got {number}")
         return np.repeat(np.arange(number), chains // number)
-    if np.size(superchains) != chains:
+    if np.ndim(superchains) != 1 or np.size(superchains) != chains:
         raise ValueError(f"superchains must have one entry for each of the {chains} chains, got {np.size(superchains)}")
     _, groups, sizes = np.unique(superchains, return_inverse=True, return_counts=True)
     if len(sizes) < 2 or sizes.min() != sizes.max():

@@ -11,6 +11,7 @@ from pymc.distributions.shape_utils import change_dist_size
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel._arguments import integer
+from pymc_stiefel._checks import choice, flag, reals, string
 from pymc_stiefel.builders._spectra import check_positive, column_lengths
 from pymc_stiefel.distributions import StiefelUniform
 from pymc_stiefel.distributions._low_rank_normal import LowRankMvNormal
@@ -83,8 +84,13 @@ def factor_model(
     >>> [rv.name for rv in model.free_RVs], list(model.coords["feature"])
     (['W_Q', 'W_d', 'mu', 'noise'], ['a', 'b', 'c'])
     """
-    if noise not in NOISE:
-        raise ValueError(f"noise must be one of {', '.join(NOISE)}, got {noise!r}")
+    choice("noise", noise, NOISE)
+    flag("mean", mean)
+    string("name", name)
+    if isinstance(scale_prior, str):
+        choice("scale_prior", scale_prior, ("normal",))
+    elif scale_prior is not None:
+        check_positive(scale_prior, "scale_prior")
     table = _numbers(data)
     (N, n), rank = table.shape, integer("rank", rank)
     if rank > n:
@@ -101,7 +107,7 @@ def factor_model(
         mu = pm.Normal("mu", location, 2 * scale, dims="feature") if mean else 0.0
         dims, size = (("feature",), (n,)) if noise == "feature" else ((), ())
         law = pm.HalfNormal.dist(scale) if noise_prior is None else noise_prior
-        check_positive(law)
+        check_positive(law, "noise_prior")
         sigma = model.register_rv(change_dist_size(law, size), "noise", dims=dims)
         LowRankMvNormal(name, mu=mu, cov_factor=W, cov_diag=sigma**2, observed=data, dims=("row", "feature"))
     return model
@@ -111,7 +117,7 @@ def _numbers(data: Any) -> NDArray:
     """A table of numbers, NaN where they are missing."""
     values = data.to_numpy() if hasattr(data, "to_numpy") else data
     try:
-        table = np.ma.filled(np.ma.asarray(values).astype("float64"), np.nan)
+        table = np.ma.filled(np.ma.asarray(values).astype(object).astype("float64"), np.nan)
     except (TypeError, ValueError):
         kinds = f" with dtypes {sorted(set(map(str, data.dtypes)))}" if hasattr(data, "dtypes") else ""
         raise TypeError(f"data must be a table of numbers, got {type(data).__name__}{kinds}") from None
@@ -129,8 +135,8 @@ def _sizes(table: NDArray, location: Any, scale: Any, *, common: bool) -> tuple[
         spread = np.ma.filled(seen.std(axis=0), 0.0)
         scale = np.sqrt(np.mean(spread[spread > 0] ** 2)) if common and (spread > 0).any() else spread
         scale = np.where(scale > 0, scale, 1.0)  # a feature without spread, or without data
-    scale = np.asarray(scale, dtype=float)
-    if not (np.isfinite(scale) & (scale > 0)).all():
+    scale = reals("scale", scale)
+    if not (scale > 0).all():
         raise ValueError(f"scale must be positive, got {scale}")
     if common and scale.ndim:
         raise ValueError(f"noise='common' needs one scale for all features, got shape {scale.shape}")

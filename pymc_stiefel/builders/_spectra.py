@@ -20,6 +20,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel._checks import shown, string, whole
+from pymc_stiefel.builders._dims import positive
 
 __all__ = ["Descending", "check_positive", "column_lengths", "ordered_iid", "wishart_spectrum"]
 
@@ -46,7 +47,7 @@ class Descending(Transform):
     def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
         """Cumulated gaps, from the last to the first."""
         # a triangular product, since PyTensor 3.3 miscompiles slices of length one of a reversed vector
-        return pt.exp(value) @ np.tri(self.rank)
+        return pt.exp(value) @ np.tri(self.rank, dtype=value.dtype)
 
     def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
         """Sum of the log gaps: the cumulation itself preserves volume."""
@@ -189,13 +190,15 @@ def column_lengths(
     name: str, n: int, p: int, scales: Any, prior: str | None, sigma: Any, ordered: bool, dims: tuple[str, ...]
 ) -> TensorVariable:
     """Lengths of orthogonal columns by one of the laws of :func:`orthogonal_columns`."""
-    if prior not in (None, "normal") or (scales is not None and prior is not None):
+    if not (prior is None or (isinstance(prior, str) and prior == "normal")) or (
+        scales is not None and prior is not None
+    ):
         raise ValueError(
             f"give scales=, a distribution such as pm.HalfNormal.dist(1), or prior='normal', not both; got scales = "
             f"{shown(scales)}, prior = {shown(prior)}"
         )
     if prior is not None:
-        return wishart_spectrum(name, p, n, scale=sigma, kind="gaussian", dims=dims)
+        return wishart_spectrum(name, p, n, scale=positive("sigma", sigma, dims[:-1]), kind="gaussian", dims=dims)
     scales = pm.HalfNormal.dist(1.0) if scales is None else scales
     if ordered:
         return ordered_iid(name, p, scales, dims=dims, argument="scales")

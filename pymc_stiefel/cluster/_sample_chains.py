@@ -15,6 +15,9 @@ import pymc as pm
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
+from pymc_stiefel._checks import flag
+from pymc_stiefel._checks import seed as checked_seed
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.cluster._checks import checked_options, needs, pickled, versions
 from pymc_stiefel.cluster._engines import engine_for
 from pymc_stiefel.cluster._plan import Chain, Job, prepare
@@ -119,9 +122,15 @@ def sample_chains(
     draws, chains = _whole("draws", draws, 1), _whole("chains", chains, 1)
     tune = None if tune is None else _whole("tune", tune, 0)
     retries = _whole("retries", retries, 0)
+    for name, value in {
+        "quiet": quiet,
+        "discard_tuned_samples": discard_tuned_samples,
+        "compute_convergence_checks": compute_convergence_checks,
+    }.items():
+        flag(name, value)
     engine = engine_for(executor)
     needs("joblib") if executor is None else None
-    model = pm.modelcontext(model)
+    model = model_of(model)
     if not model.free_RVs:
         raise SamplingError("the model has no free variables, so there is nothing to sample")
     place = None if store is None else Store.at(store, storage_options)
@@ -172,6 +181,8 @@ def sample_chains(
 
 def _whole(name: str, value: Any, least: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, got {value!r}") from None
@@ -202,8 +213,7 @@ def _compile_kwargs(backend: str | None, compile_kwargs: dict[str, Any] | None) 
 
 def _seed(random_seed: Any, stored: dict[str, Any] | None) -> Any:
     """The seed; one that was not given is drawn, or is that of the run to resume."""
-    if isinstance(random_seed, int | np.integer) and random_seed < 0:
-        raise ValueError(f"random_seed must not be negative, got {random_seed}; leave it out for a random one")
+    checked_seed("random_seed", random_seed)
     if random_seed is not None:
         return random_seed
     if stored is not None and str(stored["random_seed"]).isdigit():

@@ -9,6 +9,7 @@ itself, which lets a manifold sampler use the same model. ``householder`` is a c
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytensor.tensor as pt
@@ -16,7 +17,7 @@ from pymc.logprob.transforms import Transform
 from pytensor.tensor.variable import TensorVariable
 from scipy.special import gammaln
 
-from pymc_stiefel import ops
+from pymc_stiefel import _checks, ops
 
 __all__ = [
     "HouseholderTransform",
@@ -36,6 +37,9 @@ class ManifoldExpansion(Transform):
 
     On the manifold ``backward`` is the identity and ``log_jac_det`` is constant, so a sampler that keeps its values
     there needs no transform, and any other sampler may leave it.
+
+    The expanded density has no mode: the variable does not depend on the scale of the value. Laplace approximations
+    (``pymc_extras.fit_laplace``) need ``transform=pymc_stiefel.transforms.householder``.
 
     Examples
     --------
@@ -185,7 +189,8 @@ class HouseholderTransform(Transform):
     name = "householder"
 
     def __init__(self, n: int | None = None, p: int | None = None, vector: bool = False):
-        self.n, self.p, self.vector = n, p, vector
+        self.n, self.p = (size if size is None else _checks.whole(k, size) for k, size in (("n", n), ("p", p)))
+        self.vector = _checks.flag("vector", vector)
         self.ndim_supp = 1 if vector else 2
 
     def for_shape(self, n: int, p: int, vector: bool) -> HouseholderTransform:
@@ -204,7 +209,7 @@ class HouseholderTransform(Transform):
     def _coordinates(self, value: TensorVariable) -> list[TensorVariable]:
         """The vectors ``u`` of the columns, shape ``(..., m - 1)``."""
         ends = np.cumsum([0, *self._lengths()])
-        return [value[..., a:b] / np.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
+        return [value[..., a:b] / math.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
 
     def _chart(self, value: TensorVariable, inputs) -> HouseholderTransform:
         """The chart of a variable from its value, of the same shape, and the inputs of its random variable."""
@@ -238,7 +243,7 @@ class HouseholderTransform(Transform):
         for k, length in enumerate(self._lengths()):
             v = X[..., :, 0]
             u = -v[..., 1:] / (1 + v[..., 0])[..., None]
-            found.append(u * np.sqrt(max(length, 1)))
+            found.append(u * math.sqrt(max(length, 1)))
             if k + 1 < len(self._lengths()):
                 X = _reflect(u, X[..., :, 1:])[..., 1:, :]
         return pt.concatenate(found, axis=-1)

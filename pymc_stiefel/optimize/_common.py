@@ -12,6 +12,7 @@ from pymc.util import get_value_vars_from_user_vars
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pymc_stiefel._checks import whole
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.steps._base import check_values
 
@@ -56,14 +57,16 @@ class Optimum(dict):
 
 def positive(**given) -> None:
     for name, value in given.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be positive, got {name}={value}")
+        whole(name, value)
 
 
 def compiled(model, vars, start, random_seed, compile_kwargs) -> tuple[ModelDensity, dict[str, np.ndarray]]:
     """The density without Jacobians, and the point to start from."""
     values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
     check_values(model, values, "the optimiser", needs_manifold=False)
+    unknown = set(start or ()) - {variable.name for variable in (*model.free_RVs, *model.value_vars)}
+    if unknown:
+        raise ValueError(f"start names {sorted(unknown)}, which are not among {[rv.name for rv in model.free_RVs]}")
     make_point = make_initial_point_fn(model=model, overrides=None if start is None else dict(start))
     point = make_point(random_seed)
     density = ModelDensity(model, values, point, minibatches=True, jacobian=False, compile_kwargs=compile_kwargs)

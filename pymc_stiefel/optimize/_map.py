@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.model import modelcontext
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine import lbfgs as _lbfgs
 from pymc_stiefel.engine.blocks import FLIPPED
@@ -85,10 +86,14 @@ def find_MAP(
     True
     """
     start, model, seed, max_iterations = _renamed(start, model, seed, deprecated)
-    positive(gtol=gtol, maxeval=maxeval, max_iterations=max_iterations)
-    if method not in ("L-BFGS", "L-BFGS-B"):
-        raise ValueError(f"method must be 'L-BFGS', the only one on the manifold, got method={method!r}")
-    model = modelcontext(model)
+    positive(maxeval=maxeval, **({} if np.isposinf(max_iterations) else {"max_iterations": max_iterations}))
+    _checks.real("gtol", gtol, 0)
+    _checks.choice("method", method, ("L-BFGS", "L-BFGS-B"))  # the only one on the manifold
+    _checks.mapping("start", start)
+    _checks.seed("seed", seed)
+    _checks.flag("return_raw", return_raw)
+    _checks.flag("include_transformed", include_transformed)
+    model = model_of(model)
     density, point = compiled(model, vars, start, seed, compile_kwargs)
     if len(density.batches.rows):
         raise ValueError("find_MAP needs the whole data, but this model has pm.Minibatch: use minimize_stochastic")

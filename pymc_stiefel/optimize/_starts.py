@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from pymc.initial_point import make_initial_point_fn
-from pymc.model import modelcontext
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine import lbfgs
 from pymc_stiefel.engine.adaptation.search import ITERATIONS, TOLERANCE
@@ -82,9 +83,9 @@ def initial_points(
     (True, 2)
     """
     positive(chains=chains, tries=tries, agree=agree)
-    if keep not in ("matrices", "all"):
-        raise ValueError(f"keep must be 'matrices' or 'all', got keep={keep!r}")
-    search = _Searcher(modelcontext(model), compile_kwargs)
+    _checks.choice("keep", keep, ("matrices", "all"))
+    _checks.seed("random_seed", random_seed)
+    search = _Searcher(model_of(model), compile_kwargs)
     found = [_best_of(search, rng, tries, agree) for rng in np.random.default_rng(random_seed).spawn(chains)]
     top = max(found, key=lambda one: one["logp"])
     starts = []

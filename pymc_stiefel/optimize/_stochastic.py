@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.model import modelcontext
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine import lbfgs as _lbfgs
 from pymc_stiefel.engine.blocks import Metric
@@ -82,8 +83,14 @@ def minimize_stochastic(
     True
     """
     positive(epochs=epochs, **({} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}))
+    for name, value in {"scales": scales, "start": start}.items():
+        _checks.mapping(name, value)
+    _checks.seed("random_seed", random_seed)
+    _checks.real("friction", friction, 0)
+    if step_size is not None:
+        _checks.real("step_size", step_size, 0)
     factor = _schedule(schedule)
-    model = modelcontext(model)
+    model = model_of(model)
     density, point = compiled(model, vars, start, random_seed, compile_kwargs)
     metric = variable_masses(model, density, scales or {})
     rng = np.random.default_rng(random_seed)
@@ -138,7 +145,7 @@ def _schedule(schedule) -> Callable[[float], float]:
         "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
         "constant": lambda progress: 1.0,
     }
-    if schedule not in known:
+    if not isinstance(schedule, str) or schedule not in known:
         raise ValueError(f"schedule must be 'cosine', 'constant' or a function, got schedule={schedule!r}")
     return known[schedule]
 

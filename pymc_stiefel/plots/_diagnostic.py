@@ -236,6 +236,8 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     if "energy" not in stats:
         raise check.UnknownName(f"data: no 'energy' among the statistics {', '.join(map(str, stats.data_vars))}")
     stats = stats[["energy"]].assign_coords({dim: np.arange(stats.sizes[dim]) for dim in ("chain", "draw")})
+    if ax is not None and not hasattr(ax, "fill_between"):
+        raise TypeError(f"ax must be Axes of Matplotlib, got {check.shown(ax)}")
     if az.__version__.startswith("0."):
         with warnings.catch_warnings():  # ArviZ 0.23 calls what Matplotlib 3.11 deprecates
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -40,8 +40,8 @@ def plot_ranks(table: pd.DataFrame) -> Figure:
 
     wanted = ["log_marginal", "error", "probability"]
     missing = [name for name in wanted if name not in getattr(table, "columns", ())]
-    if missing:
-        raise ValueError(f"table lacks the columns {missing}; make it with pymc_stiefel.compare_ranks")
+    if missing or not len(table):
+        raise ValueError(f"table lacks rows or {missing or wanted}; make it with pymc_stiefel.compare_ranks")
     places, labels = np.arange(len(table)), [str(rank) for rank in table.index]
     figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 3), layout="constrained")
     relative = table["log_marginal"] - table["log_marginal"].max()

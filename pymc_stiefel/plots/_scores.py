@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_stiefel import _checks as check
 from pymc_stiefel.analysis._inputs import variable_of
 from pymc_stiefel.plots._figures import GREY, PALETTE, labels, panels
 
@@ -70,7 +72,12 @@ def plot_scores(
     >>> len(pst.plot_scores(scores).axes)
     1
     """
-    scores = variable_of(data, var, group)
+    check.real("prob", prob, 0, 1)
+    check.whole("max_features", max_features)
+    scores = variable_of(data, var, group, argument="var")
+    if not isinstance(factors, Sequence) or isinstance(factors, str | bytes) or len(factors) != 2:
+        raise TypeError(f"factors must be two numbers of columns, got {check.shown(factors)}")
+    factors = (check.whole("factors", factors[0], 0), check.whole("factors", factors[1], 0))
     if scores.ndim != 4 or max(factors) >= scores.shape[-1]:
         raise ValueError(
             f"need draws of scores with dims (chain, draw, row, factor) and factors {tuple(factors)} among them, got "

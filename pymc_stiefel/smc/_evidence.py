@@ -10,6 +10,7 @@ import pandas as pd
 import pymc as pm
 from scipy.special import logsumexp
 
+from pymc_stiefel import _checks
 from pymc_stiefel.smc._kernel import ManifoldSMC
 
 
@@ -63,9 +64,12 @@ def log_marginal_likelihood(idata) -> Evidence:
     >>> abs(found.value - -1.2655) < 0.1  # y has the law N(0, 2)
     True
     """
-    stats = idata["sample_stats"]
+    stats = idata["sample_stats"] if hasattr(idata, "groups") and "sample_stats" in idata else {}
     if "log_marginal_likelihood" not in stats:
-        raise ValueError("idata has no log_marginal_likelihood in its sample_stats; make it with pm.sample_smc")
+        raise ValueError(
+            "idata must have log_marginal_likelihood in its sample_stats; make it with pm.sample_smc, got "
+            f"{type(idata).__name__}"
+        )
     # one row of stages for each chain, of which only the last has a number; rows of different lengths are lists
     values = stats["log_marginal_likelihood"].values
     are_lists = values.dtype == object and isinstance(values.flat[0], list | np.ndarray)
@@ -122,6 +126,9 @@ def compare_ranks(
     for name, model in models.items():
         if not isinstance(model, pm.Model):
             raise TypeError(f"models[{name!r}] must be a pymc.Model, got {model!r}")
+    _checks.whole("draws", draws)
+    _checks.whole("chains", chains)
+    _checks.seed("random_seed", random_seed)
     options = {"kernel": ManifoldSMC, "compute_convergence_checks": False} | kwargs
     found = [
         log_marginal_likelihood(pm.sample_smc(draws, model=model, chains=chains, random_seed=random_seed, **options))

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pymc as pm
 from pymc.initial_point import make_initial_point_expression
-from pymc.model import modelcontext
 from pymc.smc.kernels import SMC_KERNEL
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._ordered_log import to_widths
 from pymc_stiefel.engine.adaptation.step_size import MAX_STEP_SIZE
@@ -100,8 +101,10 @@ class ManifoldSMC(SMC_KERNEL):
         target_accept: float = 0.8,
         max_treedepth: int = 6,
     ) -> None:
-        model = modelcontext(model)
-        _check(model, draws, correlation_threshold, max_moves, target_accept)
+        model = model_of(model)
+        _checks.mapping("start", start)
+        fractions = {"correlation_threshold": correlation_threshold, "target_accept": target_accept}
+        _check(model, draws, max_moves, max_treedepth, threshold=threshold, **fractions)
         self.correlation_threshold, self.max_moves, self.target_accept = correlation_threshold, max_moves, target_accept
         # The functions that the base class compiles are not used: they need not be fast, but quick to compile.
         super().__init__(draws, start, model, random_seed, threshold, {"mode": "FAST_COMPILE"})
@@ -243,7 +246,7 @@ class ManifoldSMC(SMC_KERNEL):
         }
 
 
-def _check(model, draws, correlation_threshold, max_moves, target_accept) -> None:
+def _check(model, draws, max_moves, max_treedepth, **fractions) -> None:
     if model.discrete_value_vars:
         names = [value.name for value in model.discrete_value_vars]
         raise ValueError(
@@ -252,15 +255,10 @@ def _check(model, draws, correlation_threshold, max_moves, target_accept) -> Non
         )
     if not model.value_vars:
         raise ValueError("the model has no free variables to sample")
-    rules = [
-        ("draws", draws, draws >= 2, "at least 2 particles"),
-        ("correlation_threshold", correlation_threshold, 0 < correlation_threshold < 1, "a number between 0 and 1"),
-        ("max_moves", max_moves, max_moves >= 1, "at least 1"),
-        ("target_accept", target_accept, 0 < target_accept < 1, "a number between 0 and 1"),
-    ]
-    for name, value, holds, wanted in rules:
-        if not holds:
-            raise ValueError(f"{name} must be {wanted}, got {name}={value}")
+    for name, value, least in (("draws", draws, 2), ("max_moves", max_moves, 1), ("max_treedepth", max_treedepth, 1)):
+        _checks.whole(name, value, least)
+    for name, value in fractions.items():
+        _checks.real(name, value, 0, 1)
     if model.potentials:
         names = [potential.name for potential in model.potentials]
         warnings.warn(

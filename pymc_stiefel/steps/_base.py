@@ -185,6 +185,7 @@ class ManifoldStep(ArrayStepShared):
         value, gradient = density(flat)
         if np.isfinite(value) and np.all(np.isfinite(gradient)):
             density.check_subspaces(flat, gradient)
+            self._refuse_rounding(flat, gradient)
             return flat
         if not np.isfinite(value):
             terms = {name: float(term) for name, term in self._model.point_logps(point, round_vals=6).items()}
@@ -202,6 +203,19 @@ class ManifoldStep(ArrayStepShared):
             f"the gradient of the log density is not finite in {bad} at the start of the chain, where the point is "
             f"{_short(point)}. Give another start by `initvals`."
         )
+
+    def _refuse_rounding(self, flat: np.ndarray, gradient: np.ndarray) -> None:
+        """Refuse a density so steep that matrices which differ in their last digits differ in log density."""
+        for slot in self._density.slots:
+            part = slice(slot.start, slot.start + slot.size)
+            change = float(np.abs(flat[part] * gradient[part]).sum()) * np.finfo(slot.value.dtype).eps
+            if slot.block is not None and change > 1:
+                raise SamplingError(
+                    f"the log density changes by {change:.1g} when entries of {slot.value.name} change in their last "
+                    f"digit ({slot.value.dtype}), at {_short({str(slot.value.name): slot.view(flat)})}: its law is too "
+                    "narrow for a Markov chain. Use a smaller concentration or more noise, hold the variable fixed, or "
+                    "start elsewhere (`initvals`). Draws by `pm.draw` are exact at any concentration."
+                )
 
 
 def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True) -> None:

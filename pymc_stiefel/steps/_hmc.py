@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence, StepMethodState
@@ -16,7 +16,8 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
-from pymc_stiefel._compat import choice_of_steps, start_is_given
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import choice_of_steps, model_of, start_is_given
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._layout import manifold_block
 from pymc_stiefel.engine.adaptation.search import Search
@@ -83,7 +84,12 @@ class _ManifoldHMC(ManifoldStep):
         initial_point: dict[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
     ):
-        model = modelcontext(model)
+        model = model_of(model)
+        _checks.mapping("compile_kwargs", compile_kwargs)
+        for name, value in {"adapt_step_size": adapt_step_size, "reflect": reflect}.items():
+            _checks.flag(name, value is not None if value is None else value)
+        for name, value in {"adapt_metric": adapt_metric, "adapt_rows": adapt_rows}.items():
+            _checks.flag(name, value)
         self.settings = _checked_settings(
             drift=self.drift,
             stages=self.stages,
@@ -313,29 +319,30 @@ class StiefelNUTS(_ManifoldHMC):
         return Competence.INCOMPATIBLE
 
 
+_KINDS: dict[str, Any] = {
+    "step_size": partial(_checks.real, low=0),
+    "n_steps": _checks.whole,
+    "path_length": partial(_checks.real, low=0),
+    "jitter": _checks.real,
+    "target_accept": partial(_checks.real, low=0, high=1),
+    "max_treedepth": _checks.whole,
+}
+
+
 def _checked_settings(**given) -> Settings:
     """The settings, or an error that names the wrong one and its value."""
-    whole = {name: given[name] for name in ("n_steps", "max_treedepth") if given[name] is not None}
-    for name, value in whole.items():
-        if value != int(value):
-            raise ValueError(f"{name} must be a whole number, got {value}")
-    settings = Settings(**(given | {name: int(value) for name, value in whole.items()}))
+    for name, check in _KINDS.items():
+        if given[name] is not None or name not in ("step_size", "n_steps", "path_length"):
+            given[name] = check(name, given[name])
+    settings = Settings(**given)
     rules = [
-        ("step_size", settings.step_size is None or settings.step_size > 0, "must be positive"),
-        (
-            "n_steps",
-            settings.n_steps is None or settings.n_steps >= 1,
-            "must be at least 1; leave it out for no-U-turn trajectories",
-        ),
-        ("path_length", settings.path_length is None or settings.path_length > 0, "must be positive"),
         (
             "path_length",
             settings.path_length is None or settings.n_steps is None,
             f"cannot be given together with n_steps={settings.n_steps}",
         ),
         ("jitter", 0 <= settings.jitter < 1, "must be at least 0 and below 1"),
-        ("target_accept", 0 < settings.target_accept < 1, "must lie between 0 and 1"),
-        ("max_treedepth", 1 <= settings.max_treedepth <= 20, "must be between 1 and 20"),
+        ("max_treedepth", settings.max_treedepth <= 20, "must be between 1 and 20"),
         (
             "adapt_step_size",
             settings.adapt_step_size or settings.step_size is not None,

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pymc_stiefel import _checks
+
 __all__ = ["CyclicalSchedule", "PolynomialDecay"]
 
 
@@ -35,6 +37,10 @@ class PolynomialDecay:
     initial: float
     power: float = 1 / 3
     after: float = 1000.0
+
+    def __post_init__(self) -> None:
+        for name in ("initial", "power", "after"):
+            _checks.real(name, getattr(self, name), 0)
 
     def __call__(self, draw: int) -> float:
         return self.initial * (1.0 + draw / self.after) ** -self.power

@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
-from pymc.model import modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import Metric
 from pymc_stiefel.engine.stochastic import (
@@ -153,7 +154,10 @@ class OrthogonalSGHMC(ManifoldStep):
         initial_point: dict[str, np.ndarray] | None = None,
         compile_kwargs: dict | None = None,
     ):
-        model = modelcontext(model)
+        model = model_of(model)
+        _checks.flag("resample", resample)
+        _checks.mapping("scales", scales)
+        _checks.mapping("compile_kwargs", compile_kwargs)
         self.settings = checked_settings(
             step_size=step_size,
             friction=friction,
@@ -240,9 +244,13 @@ class OrthogonalSGHMC(ManifoldStep):
 
 def checked_settings(**given) -> StochasticSettings:
     """The settings, or an error that names the wrong one and its value."""
-    if given["n_steps"] != int(given["n_steps"]):
-        raise ValueError(f"n_steps must be a whole number, got n_steps={given['n_steps']}")
-    settings = StochasticSettings(**(given | {"n_steps": int(given["n_steps"])}))
+    for name, least in (("friction", 0.0), ("noise_estimate", -np.inf)):
+        given[name] = _checks.real(name, given[name], least)
+    given["n_steps"] = _checks.whole("n_steps", given["n_steps"])
+    _checks.choice("scheme", given["scheme"], (EULER, SYMMETRIC))
+    if not callable(given["step_size"]):
+        given["step_size"] = _checks.real("step_size", given["step_size"], 0)
+    settings = StochasticSettings(**given)
     first, temperature = settings.step_size_at(0), settings.temperature_at(0)
     friction, noise_estimate = settings.friction, settings.noise_estimate
     rules = [
@@ -257,8 +265,6 @@ def checked_settings(**given) -> StochasticSettings:
             + (f" times temperature={temperature}" if temperature not in (0, 1) else ""),
             noise_estimate,
         ),
-        ("n_steps", settings.n_steps >= 1, "must be at least 1", settings.n_steps),
-        ("scheme", settings.scheme in (EULER, SYMMETRIC), "must be 'symmetric' or 'euler'", settings.scheme),
     ]
     for name, holds, message, value in rules:
         if not holds:
