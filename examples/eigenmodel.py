@@ -63,7 +63,7 @@ def build_model(Y: np.ndarray, positive: int | None = None) -> pm.Model:
 
 
 # %%
-def sign_probabilities(Y: np.ndarray, particles: int, chains: int, seed: int) -> dict[str, tuple[float, float]]:
+def sign_probabilities(Y: np.ndarray, particles: int, cores: int, seed: int) -> dict[str, tuple[float, float]]:
     """Log of the posterior probability of each sign pattern, with its standard error.
 
     A pattern with k signs + stands for ``binom(RANK, k)`` orders of the columns, of 2^RANK in all.
@@ -75,8 +75,8 @@ def sign_probabilities(Y: np.ndarray, particles: int, chains: int, seed: int) ->
             idata = pm.sample_smc(
                 particles,
                 kernel=pst.ManifoldSMC,
-                chains=chains,
-                cores=1,
+                chains=2,
+                cores=cores,
                 random_seed=seed,
                 progressbar=False,
                 compute_convergence_checks=False,
@@ -217,8 +217,8 @@ def main() -> None:
         )
         for k, mode in enumerate(modes)
     ]
-    particles = options.particles or (50 if options.quick else 300)
-    probabilities = sign_probabilities(Y, particles, 2 if options.quick else 3, options.seed)
+    particles = options.particles or (50 if options.quick else 100)
+    probabilities = sign_probabilities(Y, particles, 1 if options.quick else options.cores, options.seed)
     rows += [
         row(f"log posterior probability of signs {signs}", f"{value:.1f} ± {error:.1f}")
         for signs, (value, error) in probabilities.items()
