@@ -97,7 +97,7 @@ def _keep_error(typingctx, extra):
     """Move an error of Python code to ``extra``.
 
     A failed decomposition is a divergence, as it is for PyMC's samplers; so is an error of compiled code, which leaves
-    Python's indicator alone.
+    Python's indicator alone. The engine runs without Python's lock, which is needed to look at the indicator.
     """
 
     def codegen(context, builder, signature, args):
@@ -109,6 +109,7 @@ def _keep_error(typingctx, extra):
         def place(k):
             return builder.gep(args[0], [ir.Constant(integer, k)])
 
+        lock = builder.call(function("PyGILState_Ensure", ir.IntType(32)), [])
         occurred = builder.call(function("PyErr_Occurred", pointer), [])
         with builder.if_then(cgutils.is_not_null(builder, occurred)):
             divergence = builder.inttoptr(ir.Constant(integer, id(np.linalg.LinAlgError)), pointer)
@@ -121,6 +122,7 @@ def _keep_error(typingctx, extra):
                     places = [builder.bitcast(place(k), address) for k in range(1, HEAD)]
                     builder.call(function("PyErr_Fetch", void, address, address, address), places)
                     builder.store(ir.Constant(integer, 1), place(0))
+        builder.call(function("PyGILState_Release", void, ir.IntType(32)), [lock])
         return context.get_dummy_value()
 
     return types.void(types.CPointer(types.int64)), codegen
