@@ -55,6 +55,7 @@ from pymc_stiefel.plots import (
     plot_sphere,
     plot_subspace,
 )
+from pymc_stiefel.sampling import StiefelSampler, sample
 from pymc_stiefel.smc import Evidence, ManifoldSMC, compare_ranks, log_marginal_likelihood
 from pymc_stiefel.steps import GeodesicHMC, OrthogonalHMC, OrthogonalSGHMC, PolynomialDecay, StiefelNUTS
 
@@ -75,6 +76,7 @@ __all__ = [
     "PolynomialDecay",
     "SpecialOrthogonal",
     "StiefelNUTS",
+    "StiefelSampler",
     "StiefelUniform",
     "UnitVector",
     "VonMisesFisher",
@@ -114,6 +116,7 @@ __all__ = [
     "plot_sphere",
     "plot_subspace",
     "principal_angles",
+    "sample",
     "sample_chains",
     "summary",
     "transforms",

@@ -16,7 +16,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, wa
 from pymc_stiefel import _checks
 from pymc_stiefel.analysis._inputs import dataset_of
 from pymc_stiefel.analysis._invariance import Orbit, constrained_density, find_orbits
-from pymc_stiefel.compile._density import ModelDensity, manifold_block
+from pymc_stiefel.compile._density import manifold_block, model_density
 from pymc_stiefel.engine import lbfgs as _lbfgs
 
 __all__ = ["check"]
@@ -222,8 +222,7 @@ class Tested:
         values = model.continuous_value_vars
         self.make_start = make_initial_point_fn(model=model)
         start = self.make_start(0)
-        # as the sampler compiles it, Jacobians included, so that a cached version serves
-        self.density = ModelDensity(model, values, start, widths=True, minibatches=True)
+        self.density = model_density(model, values, start, minibatches=True)
         self.random = len(self.density.batches.rows) > 0
         if self.random:  # one batch for all comparisons
             self.density.draw_batches(np.random.default_rng(0))

@@ -8,7 +8,7 @@ the sampler soon returns, and :func:`raise_error` raises it there.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
@@ -20,6 +20,7 @@ from numba.core import cgutils
 from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
+from pytensor.link.numba.dispatch import numba_funcify
 
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
 
@@ -58,6 +59,21 @@ def link_numba(function: Any, size: int, kinds: list[Kind]) -> Any:
         result = numba.cfunc(DENSITY_SIGNATURE)(density)
     result.calls = function  # to be kept alive: it is called by its address
     return result
+
+
+def calls_python(function: Any) -> bool:
+    """Whether a function of PyTensor has an Op that numba does not know, so that its Python code is run."""
+    unknown = numba_funcify.dispatch(object)
+    return any(numba_funcify.dispatch(type(op)) is unknown for op in _ops(function.maker.fgraph))
+
+
+def _ops(graph: Any) -> Iterator[Any]:
+    for node in graph.apply_nodes:
+        yield node.op
+        if hasattr(node.op, "core_op"):
+            yield node.op.core_op
+        if hasattr(node.op, "fgraph"):
+            yield from _ops(node.op.fgraph)
 
 
 def link_python(function: Callable[[np.ndarray], tuple[Any, np.ndarray]], size: int) -> Any:
