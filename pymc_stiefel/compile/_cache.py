@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pymc as pm
 import pytensor
+from pymc.initial_point import make_initial_point_fns_per_chain
 
-__all__ = ["kept", "structure"]
+__all__ = ["kept", "shapes", "start_function", "structure"]
 
 Made = TypeVar("Made")
 MOST = 12
@@ -54,3 +56,24 @@ def kept(model: pm.Model, key: tuple, make: Callable[[], Made]) -> Made:
             results.popitem(last=False)
     results.move_to_end(key)
     return results[key]
+
+
+def start_function(model: pm.Model) -> Callable[[Any], dict[str, np.ndarray]]:
+    """The function of a seed from which ``pm.sample`` has the starts of chains, without ``initvals``."""
+
+    def make() -> Callable[[Any], dict[str, np.ndarray]]:
+        return make_initial_point_fns_per_chain(model=model, overrides=None, jitter_rvs=set(), chains=1)[0]
+
+    return kept(model, ("start",), make)
+
+
+def shapes(model: pm.Model) -> dict[str, tuple[int, ...]]:
+    """Shapes of the free variables, with the data that the model has now."""
+    names = [rv.name for rv in model.free_RVs]
+
+    def make() -> Any:
+        known = [(rv, model.rvs_to_values[rv]) for rv in model.observed_RVs]
+        outputs = [rv.shape for rv in model.free_RVs]
+        return pytensor.function([], outputs, givens=known, mode="FAST_COMPILE", on_unused_input="ignore")
+
+    return {name: tuple(shape.tolist()) for name, shape in zip(names, kept(model, ("shapes",), make)(), strict=True)}

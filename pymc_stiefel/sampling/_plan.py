@@ -10,7 +10,7 @@ from pymc.sampling import mcmc
 from pymc.step_methods import STEP_METHODS
 
 from pymc_stiefel.cluster._plan import start_functions
-from pymc_stiefel.compile._cache import kept
+from pymc_stiefel.compile._cache import kept, start_function
 from pymc_stiefel.steps._base import Point
 from pymc_stiefel.steps._hmc import ManifoldHMC
 
@@ -26,7 +26,7 @@ class Unsupported(Exception):
 def make_starts(model: pm.Model, initvals: Any, chains: int) -> StartFunctions:
     """A function of a seed for each chain. Without ``initvals`` it is compiled once for a model."""
     if initvals is None:
-        return kept(model, ("start",), lambda: start_functions(model, None, 1)) * chains
+        return [start_function(model)] * chains
     return start_functions(model, initvals, chains)
 
 
