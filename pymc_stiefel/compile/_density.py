@@ -318,7 +318,7 @@ def model_density(
 
     if set(values) != set(model.value_vars) or (minibatches and has_minibatches(model)):
         return make()
-    shapes = tuple((value, np.shape(initial_point[value.name])) for value in values)
+    shapes = tuple((value, initial_point[str(value.name)].shape) for value in values)
     options = sorted((name, repr(option)) for name, option in (compile_kwargs or {}).items())
     return kept(model, ("density", shapes, reflect, *options), make).copy()
 

@@ -57,4 +57,3 @@ def make_step(
     if step.density.calls_python:
         raise Unsupported("its log density runs Python code")
     return step
-

@@ -199,7 +199,8 @@ class StiefelSampler:
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of trace and draw, got {callback!r}")
         self.step, self.callback, self.blas_cores = step, callback, blas_cores
-        self.progressbar_theme, self.return_inferencedata, self.options = progressbar_theme, return_inferencedata, options
+        self.progressbar_theme, self.return_inferencedata = progressbar_theme, return_inferencedata
+        self.options = options
         self._handed_on: dict[str, Any] = {}  # arguments that only pm.sample understands
 
     def sample_from_init(
@@ -299,9 +300,7 @@ class _Run:
                 error.add_note(f"This is the start of chain {number}.")
                 raise
         traces = make_traces(self.model, step, self.starts[0], names, len(self.runs), most)
-        self.recorders = [
-            Recorder(run, trace, sampler.callback) for run, trace in zip(self.runs, traces, strict=True)
-        ]
+        self.recorders = [Recorder(run, trace, sampler.callback) for run, trace in zip(self.runs, traces, strict=True)]
         self.progress = Progress(
             step, len(self.runs), draws, tune or FIRST_TUNE, common["progressbar"], sampler.progressbar_theme
         )

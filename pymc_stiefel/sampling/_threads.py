@@ -104,4 +104,4 @@ def advance(
         finally:
             stop.set()
             wait(futures)
-    return [(run, error) for future, run in futures.items() if (error := future.exception())]
+    return [(run, failure) for future, run in futures.items() if (failure := future.exception())]

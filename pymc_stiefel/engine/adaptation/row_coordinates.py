@@ -90,10 +90,10 @@ class Rows(Adapter):
         most = min(most, int(MOST_BYTES / (16 * layout.size)) + 1)
         excess = sum(len(part[0]) for part in self.history) - most
         while excess > 0:  # row by row, so that what is learnt does not depend on the length of batches
-            first = self.history.pop(0)
-            if len(first[0]) > excess:
-                self.history.insert(0, tuple(part[excess:] for part in first))
-            excess -= len(first[0])
+            q, g, moved = self.history.pop(0)
+            if len(q) > excess:
+                self.history.insert(0, (q[excess:], g[excess:], moved[excess:]))
+            excess -= len(q)
 
     def _learn(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
