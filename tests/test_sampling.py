@@ -107,6 +107,19 @@ def test_threads_do_not_share_memory(model):
         assert_same(by_us(model, cores=cores, chains=6), expected)
 
 
+def test_row_coordinates(monkeypatch):
+    """Neither threads nor the length of batches change a bit where coordinates are learnt from batches of draws."""
+    precision = np.concatenate([[0.0, 0.0], np.geomspace(50, 5e4, 10)])
+    with pm.Model() as model:
+        X = pst.StiefelUniform("X", n=12, p=2)
+        pm.Potential("density", 10 * X[0, 0] - 0.5 * (precision[:, None] * X**2).sum())
+    options = {"tune": 400, "chains": 3}
+    expected = by_pymc(model, **options)
+    for seconds in (0.0, 3e-4, 0.05):
+        monkeypatch.setattr(_threads, "BATCH_SECONDS", seconds)
+        assert_same(by_us(model, **options), expected)
+
+
 def test_generators_and_numpy_arguments(model, reference):
     result = by_us(model, random_seed=np.random.default_rng(7), draws=np.int64(60))
     assert_same(result, reference)
