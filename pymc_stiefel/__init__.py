@@ -56,6 +56,7 @@ from pymc_stiefel.plots import (
     plot_sphere,
     plot_subspace,
 )
+from pymc_stiefel.sampling import StiefelSampler, sample
 from pymc_stiefel.smc import Evidence, ManifoldSMC, compare_ranks, log_marginal_likelihood
 from pymc_stiefel.steps import (
     CyclicalSchedule,
@@ -85,6 +86,7 @@ __all__ = [
     "PolynomialDecay",
     "SpecialOrthogonal",
     "StiefelNUTS",
+    "StiefelSampler",
     "StiefelUniform",
     "UnitVector",
     "VonMisesFisher",
@@ -124,6 +126,7 @@ __all__ = [
     "plot_sphere",
     "plot_subspace",
     "principal_angles",
+    "sample",
     "sample_chains",
     "summary",
     "transforms",

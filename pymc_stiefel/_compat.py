@@ -90,15 +90,19 @@ def start_is_given(model: pm.Model, values: Sequence[Variable]) -> bool | None:
     PyMC tells a step where a chain starts, but not why. ``initval`` is in the model; ``initvals`` only its caller
     knows, and where ``pm.sample`` is not being run the answer is None.
     """
-    variables = [model.values_to_rvs[value] for value in values]
-    if any(model.rvs_to_initial_values.get(rv) is not None for rv in variables):
-        return True
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == MCMC and frame.f_code.co_name == "sample":
-            starts = frame.f_locals.get("initvals")
-            each = starts if isinstance(starts, list | tuple) else [starts]
-            names = {rv.name for rv in variables} | {value.name for value in values}
-            return any(names & set(start) for start in each if start)
+            return start_is_among(frame.f_locals.get("initvals"), model, values)
         frame = frame.f_back
-    return None
+    return start_is_among(None, model, values) or None
+
+
+def start_is_among(initvals: Any, model: pm.Model, values: Sequence[Variable]) -> bool:
+    """The same for known ``initvals``."""
+    variables = [model.values_to_rvs[value] for value in values]
+    if any(model.rvs_to_initial_values.get(rv) is not None for rv in variables):
+        return True
+    each = initvals if isinstance(initvals, list | tuple) else [initvals]
+    names = {rv.name for rv in variables} | {value.name for value in values}
+    return any(names & set(start) for start in each if start)

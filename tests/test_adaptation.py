@@ -6,6 +6,7 @@ import pytest
 from numba import carray
 
 from pymc_stiefel import geometry as geo
+from pymc_stiefel.engine.adaptation import row_coordinates
 from pymc_stiefel.engine.adaptation.metric import _geometric_mean
 from pymc_stiefel.engine.adaptation.row_coordinates import GATE, estimate
 from pymc_stiefel.engine.adaptation.step_size import SOUGHT, StepSize, make_averaging, restart
@@ -400,7 +401,8 @@ EVERYTHING = {"weigh_flips": True, "adapt_rows": True, "search": True}
 
 
 @pytest.mark.parametrize("settings", [{}, EVERYTHING], ids=["few", "all"])
-def test_tuning_in_one_go_learns_what_single_draws_teach(settings):
+def test_tuning_in_one_go_learns_what_single_draws_teach(settings, monkeypatch):
+    monkeypatch.setattr(row_coordinates, "MOST_BYTES", 16 * 12 * 60)  # of 60 draws
     density = row_target(12, np.concatenate([[0.0, 0.0], np.geomspace(50, 5e4, 10)]))
     layout, start, chains = make_layout([(12, 1)], 0), np.full(12, 1 / np.sqrt(12)), []
     for in_one_go in (False, True):

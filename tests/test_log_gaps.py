@@ -1,5 +1,7 @@
 """Coordinates for scales in order: the same law, without the neck."""
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -63,6 +65,7 @@ def test_law_of_order_statistics(model, jacobian, monkeypatch):
             return density + lost, width
 
         monkeypatch.setattr("pymc_stiefel.compile._density.in_widths", forgetful)
+        monkeypatch.setattr("pymc_stiefel.compile._cache._results", WeakKeyDictionary())  # compile the model again
     with model:
         idata = pm.sample(
             2000, tune=500, chains=2, cores=1, random_seed=3, step=pst.StiefelNUTS(), progressbar=False, quiet=True

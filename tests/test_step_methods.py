@@ -1,5 +1,7 @@
 """The step methods under ``pm.sample``: choice, seeds, statistics, neighbours, errors, and the posterior itself."""
 
+from weakref import WeakKeyDictionary
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -12,6 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
+from pymc_stiefel.compile import _cache
 from pymc_stiefel.compile import _density as density_module
 from pymc_stiefel.engine.adaptation.search import Search
 from pymc_stiefel.engine.blocks import FLIPPED, NEVER
@@ -296,6 +299,7 @@ def slow_step(model, monkeypatch):
         raise NotImplementedError("a function that numba does not know")
 
     monkeypatch.setattr(density_module.ModelDensity, "_link", fail)
+    monkeypatch.setattr(_cache, "_results", WeakKeyDictionary())  # where the model has been compiled already
     with model, pytest.warns(UserWarning, match="goes through Python"):
         return pst.StiefelNUTS()
 

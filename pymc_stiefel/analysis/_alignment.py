@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from pymc_stiefel import _checks as check
 from pymc_stiefel import geometry
@@ -219,6 +218,8 @@ def nearest_signed_permutation(gains: Array) -> Array:
 
 def _assign(gains: Array) -> NDArray[np.int64]:
     """Row for each column, maximising the sum of the chosen entries, for matrices (draws, p, p)."""
+    from scipy.optimize import linear_sum_assignment  # late: importing it takes a tenth of a second
+
     rows = gains.argmax(axis=1)
     # where the best rows differ they are the solution; only the other draws need the real algorithm
     for d in np.flatnonzero((np.sort(rows, axis=1) != np.arange(rows.shape[1])).any(axis=1)):

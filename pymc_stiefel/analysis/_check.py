@@ -10,14 +10,14 @@ import pymc as pm
 import pytensor
 import xarray as xr
 from numpy.typing import NDArray
-from pymc.initial_point import make_initial_point_fn
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings, warn_divergences, warn_treedepth
 
 from pymc_stiefel import _checks
 from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis._inputs import dataset_of
 from pymc_stiefel.analysis._invariance import Orbit, constrained_density, find_orbits
-from pymc_stiefel.compile._density import ModelDensity, manifold_block
+from pymc_stiefel.compile._cache import shapes, start_function
+from pymc_stiefel.compile._density import manifold_block, model_density
 from pymc_stiefel.engine import lbfgs as _lbfgs
 
 __all__ = ["check"]
@@ -116,10 +116,10 @@ def _free_draws(posterior: xr.Dataset, model: pm.Model) -> dict[str, Array]:
             f"{', '.join(map(str, posterior.data_vars))}: give the model that was sampled as model="
         )
     draws = {name: posterior[name].transpose("chain", "draw", ...).values for name in names}
-    shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
+    known = shapes(model)
     for name, values in draws.items():
-        if values.shape[2:] != shapes[name]:
-            raise ValueError(f"idata: {name!r} has shape {values.shape[2:]}, in the model it has shape {shapes[name]}")
+        if values.shape[2:] != known[name]:
+            raise ValueError(f"idata: {name!r} has shape {values.shape[2:]}, in the model it has shape {known[name]}")
     return draws
 
 
@@ -221,10 +221,9 @@ class Tested:
     def __init__(self, model: pm.Model, draws: dict[str, Array]) -> None:
         self.model, self.draws = model, draws
         values = model.continuous_value_vars
-        self.make_start = make_initial_point_fn(model=model)
+        self.make_start = start_function(model)
         start = self.make_start(0)
-        # as the sampler compiles it, Jacobians included, so that a cached version serves
-        self.density = ModelDensity(model, values, start, widths=True, minibatches=True)
+        self.density = model_density(model, values, start, minibatches=True)
         self.random = len(self.density.batches.rows) > 0
         if self.random:  # one batch for all comparisons
             self.density.draw_batches(np.random.default_rng(0))

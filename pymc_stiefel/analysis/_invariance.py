@@ -21,6 +21,7 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_stiefel import geometry
 from pymc_stiefel.analysis._alignment import _assign, _procrustes, nearest_signed_permutation
+from pymc_stiefel.compile._cache import kept
 from pymc_stiefel.compile._density import ModelDensity, manifold_block
 from pymc_stiefel.distributions import StiefelBlock
 
@@ -35,6 +36,23 @@ MOST_COMPANIONS = 6  # all subsets of that many are tried
 
 def constrained_density(model: pm.Model, density: ModelDensity) -> tuple[Callable[[Point], Array], LogDensity]:
     """Functions of the values that a trace has: the flat vector of the engine, and the log density."""
+    function = kept(model, ("values",), lambda: _value_function(model))
+    rvs = list(model.free_RVs)
+    names = [model.rvs_to_values[rv].name for rv in rvs]
+
+    def flat(point: Point) -> Array:
+        with np.errstate(all="ignore"):
+            values = dict(zip(names, function(*(point[rv.name] for rv in rvs)), strict=True))
+        for name, shared in density.shared.items():
+            shared.set_value(values[name])
+        density.refresh()
+        return density.pack(values)
+
+    return flat, lambda point: density(flat(point))[0]
+
+
+def _value_function(model: pm.Model) -> Callable[..., list[Array]]:
+    """From the free variables to their values, but for transforms of orthonormal ones."""
     inputs = {rv: rv.type(rv.name) for rv in model.free_RVs}
     outputs = []
     for rv, symbol in inputs.items():
@@ -43,20 +61,9 @@ def constrained_density(model: pm.Model, density: ModelDensity) -> tuple[Callabl
         outputs.append(transform.forward(symbol, *rv.owner.inputs) if euclidean else symbol)
     outputs = graph_replace(outputs, inputs, strict=False)
     mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_compile")  # called a few hundred times
-    function = pytensor.function(
+    return pytensor.function(
         list(inputs.values()), outputs, mode=mode, on_unused_input="ignore", allow_input_downcast=True
     )
-    names = [model.rvs_to_values[rv].name for rv in inputs]
-
-    def flat(point: Point) -> Array:
-        with np.errstate(all="ignore"):
-            values = dict(zip(names, function(*(point[rv.name] for rv in inputs)), strict=True))
-        for name, shared in density.shared.items():
-            shared.set_value(values[name])
-        density.refresh()
-        return density.pack(values)
-
-    return flat, lambda point: density(flat(point))[0]
 
 
 @dataclass

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 from pytensor.graph.basic import Apply, Variable
 
-__all__ = ["checked_options", "needs", "pickled", "version_difference", "versions"]
+__all__ = ["checked_options", "needs", "pickled", "version_difference", "versions", "with_target_accept"]
 
 PACKAGES = ("pymc", "pytensor", "numpy", "scipy", "numba", "xarray", "cloudpickle")
 """Packages on which the draws, or the pickles, depend."""
@@ -49,6 +49,11 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             f"nuts_sampler must be 'pymc', got {sampler!r}: external samplers run all chains in one process"
         )
+    return with_target_accept(options)
+
+
+def with_target_accept(options: dict[str, Any]) -> dict[str, Any]:
+    """``target_accept`` goes to the step named "nuts"."""
     if "target_accept" in options:
         nuts = dict(options.get("nuts", {}))
         if "target_accept" in nuts:

@@ -26,6 +26,8 @@ from pymc.step_methods.state import DataClassState
 from pymc.util import RandomGeneratorState, get_random_generator, get_state_from_generator, random_generator_from_state
 from threadpoolctl import threadpool_limits
 
+from pymc_stiefel.steps._hmc import ManifoldHMC
+
 __all__ = ["Chain", "Job", "prepare"]
 
 Point = dict[str, np.ndarray]
@@ -143,8 +145,7 @@ def prepare(
 ) -> list[Chain]:
     """Make the initial points of all chains and the step that they share, which is put into ``job``."""
     model = job.model
-    rngs = get_random_generator(random_seed).spawn(chains)
-    seeds = [rng.integers(2**30) for rng in rngs]
+    rngs, seeds = spawned(random_seed, chains)
     with model:
         if is_factory(job.step):
             starts = _starts(model, initvals, seeds)
@@ -171,6 +172,9 @@ def prepare(
                 starts = _starts(model, initvals, seeds)
                 job.first_start = starts[0]
                 job.step = build_step(job, provided, selected)
+                for one in getattr(job.step, "methods", [job.step]):
+                    if isinstance(one, ManifoldHMC):
+                        one.tell_starts(initvals)
             check_step(job.step)
     job.first_start = starts[0]
     if job.tune is None:
@@ -179,13 +183,13 @@ def prepare(
     return [Chain(i, start, state) for i, (start, state) in enumerate(zip(starts, states, strict=True))]
 
 
-def _starts(model: pm.Model, initvals: Any, seeds: list) -> list[Point]:
-    """One initial point per chain. PyMC compiles a function for each entry of ``initvals``; here, for each new one."""
+def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callable]:
+    """A function of a seed for each chain. PyMC compiles one for each entry of ``initvals``; here, for each new one."""
     if initvals is None or isinstance(initvals, dict):
-        initvals = [initvals] * len(seeds)
-    if len(initvals) != len(seeds):
+        initvals = [initvals] * chains
+    if len(initvals) != chains:
         raise ValueError(
-            f"initvals must be one dictionary, or one for each of the {len(seeds)} chains, got {len(initvals)}"
+            f"initvals must be one dictionary, or one for each of the {chains} chains, got {len(initvals)}"
         )
     functions: dict[int, Callable] = {}
     for given in initvals:
@@ -193,7 +197,18 @@ def _starts(model: pm.Model, initvals: Any, seeds: list) -> list[Point]:
             functions[id(given)] = make_initial_point_fns_per_chain(
                 model=model, overrides=given, jitter_rvs=set(), chains=1
             )[0]
-    return [functions[id(given)](seed) for given, seed in zip(initvals, seeds, strict=True)]
+    return [functions[id(given)] for given in initvals]
+
+
+def spawned(random_seed: Any, chains: int) -> tuple[list[np.random.Generator], list[int]]:
+    """Generators of chains and seeds of their starts, as ``pm.sample`` makes them."""
+    rngs = get_random_generator(random_seed).spawn(chains)
+    return rngs, [rng.integers(2**30) for rng in rngs]
+
+
+def _starts(model: pm.Model, initvals: Any, seeds: list) -> list[Point]:
+    """One initial point per chain."""
+    return [make(seed) for make, seed in zip(start_functions(model, initvals, len(seeds)), seeds, strict=True)]
 
 
 def build_step(job: Job, provided: list, selected: Any) -> Any:

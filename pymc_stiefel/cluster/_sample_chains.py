@@ -142,10 +142,10 @@ def sample_chains(
         first_start={},
         draws=draws,
         tune=tune,
-        compile_kwargs=_compile_kwargs(options.pop("backend", None), compile_kwargs),
+        compile_kwargs=resolve_backend(options.pop("backend", None), compile_kwargs),
         step_options=checked_options(options),
         blas_cores=1 if blas_cores == "auto" else blas_cores,  # type: ignore[arg-type]
-        var_names=_var_names(model, var_names),
+        var_names=checked_names(model, var_names),
         callback=callback,
         returned={
             "discard_tuned_samples": discard_tuned_samples,
@@ -191,7 +191,8 @@ def _whole(name: str, value: Any, least: int) -> int:
     return number
 
 
-def _var_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | None:
+def checked_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | None:
+    """``var_names``, if the model has them."""
     if names is None:
         return None
     known = {variable.name for variable in model.unobserved_RVs}
@@ -201,7 +202,8 @@ def _var_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | None
     return list(names)
 
 
-def _compile_kwargs(backend: str | None, compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
+def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """``compile_kwargs`` with the mode of the backend, which PyMC 6 knows."""
     if backend is None:
         return compile_kwargs or {}
     try:

@@ -27,10 +27,11 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pymc_stiefel import geometry
+from pymc_stiefel.compile._cache import kept
 from pymc_stiefel.compile._checks import index_check
 from pymc_stiefel.compile._layout import layout_of, make_slots, manifold_block
-from pymc_stiefel.compile._link import HEAD, STRICT, evaluate, link_numba, link_python, raise_error
-from pymc_stiefel.compile._minibatches import INDEX_NAME, make_batches, with_own_indices
+from pymc_stiefel.compile._link import HEAD, STRICT, calls_python, evaluate, link_numba, link_python, raise_error
+from pymc_stiefel.compile._minibatches import INDEX_NAME, has_minibatches, make_batches, with_own_indices
 from pymc_stiefel.compile._ordered_log import has_log_gaps, in_widths
 from pymc_stiefel.compile.rewrites import functions as _functions
 from pymc_stiefel.compile.rewrites import products as _products
@@ -40,7 +41,7 @@ from pymc_stiefel.engine.compiling import forgiving_caches
 from pymc_stiefel.engine.stochastic_kernels import no_batches
 from pymc_stiefel.ops import without_manifold_check
 
-__all__ = ["ModelDensity", "manifold_block"]
+__all__ = ["ModelDensity", "manifold_block", "model_density"]
 
 
 def numba_mode() -> Mode:
@@ -164,6 +165,11 @@ class ModelDensity:
         self._kinds, self.is_slow = [], True
         self._c_function = link_python(self._function, self.layout.size)
 
+    @cached_property
+    def calls_python(self) -> bool:
+        """Whether an evaluation runs Python code, if only for one Op, so that threads would wait for each other."""
+        return self.is_slow or calls_python(self._function)
+
     @property
     def address(self) -> int:
         return self._c_function.address
@@ -274,6 +280,14 @@ class ModelDensity:
         """Log density and gradient at ``flat``."""
         return evaluate(self.address, flat, self.extra)
 
+    def copy(self) -> ModelDensity:
+        """Another one with the same compiled functions, for one more chain or step. It keeps its own errors."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        del new._values
+        new.refresh()
+        return new
+
     def __getstate__(self) -> dict[str, Any]:
         """Compiled C functions do not travel to other processes; they are linked anew there."""
         dropped = ("_c_function", "_graph", "_values", "_held", "extra")
@@ -288,6 +302,31 @@ class ModelDensity:
             else:
                 self._link()
         self.refresh()
+
+
+def model_density(
+    model: pm.Model,
+    values: Sequence[Variable],
+    initial_point: dict[str, np.ndarray],
+    *,
+    reflect: bool | None = None,
+    minibatches: bool = False,
+    compile_kwargs: dict | None = None,
+) -> ModelDensity:
+    """The density that samplers use, compiled once for a model.
+
+    With minibatches, or variables of other steps, it has values of its own, and is compiled anew.
+    """
+
+    def make() -> ModelDensity:
+        options: Any = {"reflect": reflect, "minibatches": minibatches, "compile_kwargs": compile_kwargs}
+        return ModelDensity(model, values, initial_point, widths=True, **options)
+
+    if set(values) != set(model.value_vars) or (minibatches and has_minibatches(model)):
+        return make()
+    shapes = tuple((value, initial_point[str(value.name)].shape) for value in values)
+    options = sorted((name, repr(option)) for name, option in (compile_kwargs or {}).items())
+    return kept(model, ("density", shapes, reflect, *options), make).copy()
 
 
 class _Travelling:

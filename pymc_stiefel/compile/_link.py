@@ -8,7 +8,7 @@ the sampler soon returns, and :func:`raise_error` raises it there.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
@@ -20,6 +20,7 @@ from numba.core import cgutils
 from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
+from pytensor.link.numba.dispatch import numba_funcify
 
 from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
 
@@ -60,6 +61,21 @@ def link_numba(function: Any, size: int, kinds: list[Kind]) -> Any:
     return result
 
 
+def calls_python(function: Any) -> bool:
+    """Whether a function of PyTensor has an Op that numba does not know, so that its Python code is run."""
+    unknown = numba_funcify.dispatch(object)
+    return any(numba_funcify.dispatch(type(op)) is unknown for op in _ops(function.maker.fgraph))
+
+
+def _ops(graph: Any) -> Iterator[Any]:
+    for node in graph.apply_nodes:
+        yield node.op
+        if hasattr(node.op, "core_op"):
+            yield node.op.core_op
+        if hasattr(node.op, "fgraph"):
+            yield from _ops(node.op.fgraph)
+
+
 def link_python(function: Callable[[np.ndarray], tuple[Any, np.ndarray]], size: int) -> Any:
     """A Python function as a C function: the slow path."""
 
@@ -97,7 +113,7 @@ def _keep_error(typingctx, extra):
     """Move an error of Python code to ``extra``.
 
     A failed decomposition is a divergence, as it is for PyMC's samplers; so is an error of compiled code, which leaves
-    Python's indicator alone.
+    Python's indicator alone. The engine runs without Python's lock, which is needed to look at the indicator.
     """
 
     def codegen(context, builder, signature, args):
@@ -109,6 +125,7 @@ def _keep_error(typingctx, extra):
         def place(k):
             return builder.gep(args[0], [ir.Constant(integer, k)])
 
+        lock = builder.call(function("PyGILState_Ensure", ir.IntType(32)), [])
         occurred = builder.call(function("PyErr_Occurred", pointer), [])
         with builder.if_then(cgutils.is_not_null(builder, occurred)):
             divergence = builder.inttoptr(ir.Constant(integer, id(np.linalg.LinAlgError)), pointer)
@@ -121,6 +138,7 @@ def _keep_error(typingctx, extra):
                     places = [builder.bitcast(place(k), address) for k in range(1, HEAD)]
                     builder.call(function("PyErr_Fetch", void, address, address, address), places)
                     builder.store(ir.Constant(integer, 1), place(0))
+        builder.call(function("PyGILState_Release", void, ir.IntType(32)), [lock])
         return context.get_dummy_value()
 
     return types.void(types.CPointer(types.int64)), codegen

@@ -7,6 +7,7 @@ the random numbers of its chain: batches are fresh and independent, and a seed r
 from __future__ import annotations
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.data import MinibatchOp
@@ -17,6 +18,13 @@ from pytensor.graph.traversal import ancestors
 from pymc_stiefel.engine.stochastic_kernels import Batches
 
 INDEX_NAME = "minibatch_index__"
+
+
+def has_minibatches(model: pm.Model) -> bool:
+    """Whether the density of a model reads ``pm.Minibatch``."""
+    inputs = [*model.rvs_to_values, *model.rvs_to_values.values(), *model.potentials]
+    nodes = (variable.owner for variable in ancestors(inputs))
+    return any(node is not None and isinstance(node.op, MinibatchOp) for node in nodes)
 
 
 def with_own_indices(logp: Variable):

@@ -41,6 +41,9 @@ UNCOUNTED = {"_nrt": False}
 Counting them for fifty arrays at every call inside was half to two thirds of a draw.
 """
 
+UNLOCKED = {"nogil": True}
+"""Option of what runs long: Python's lock is released meanwhile, so that chains can run in threads of one process."""
+
 _INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True} | UNCOUNTED
 inner = numba.njit(**_INNER)
 """Decorator for functions that only compiled code calls. Without wrappers they compile in half the time.

@@ -14,7 +14,7 @@ import numpy as np
 from pymc_stiefel.engine.adaptation.metric import Moments, add_draw, add_secant
 from pymc_stiefel.engine.adaptation.step_size import LOG_STEP, adapt_step_size
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, copy_into, copy_position
-from pymc_stiefel.engine.compiling import UNCOUNTED, compiled, inlined, inner, uniform
+from pymc_stiefel.engine.compiling import UNCOUNTED, UNLOCKED, compiled, inlined, inner, uniform
 from pymc_stiefel.engine.integrator import evaluate
 from pymc_stiefel.engine.phase_space import draw_momentum, reorthonormalise, split_in_place
 from pymc_stiefel.engine.records import Vector, reader
@@ -110,7 +110,7 @@ def finish(density, extra, source, scheme, pace, memory, learn, stats, k, states
         copy_into(state.ga, gradients[k, layout.size :])
 
 
-@compiled(**UNCOUNTED)
+@compiled(**UNCOUNTED, **UNLOCKED)
 def no_u_turn_draws(table, density, extra, source, scheme, pace, fresh, learn, states, gradients, statistics):
     """Draws with trajectories that end at a U-turn."""
     memory = unpack(table)
@@ -122,7 +122,7 @@ def no_u_turn_draws(table, density, extra, source, scheme, pace, fresh, learn, s
         finish(density, extra, source, scheme, pace, memory, learn, stats, k, states, gradients)
 
 
-@compiled(**UNCOUNTED)
+@compiled(**UNCOUNTED, **UNLOCKED)
 def static_draws(table, density, extra, source, scheme, pace, fresh, learn, states, gradients, statistics):
     """Draws with trajectories of a number of steps that is known beforehand."""
     memory = unpack(table)

@@ -16,6 +16,7 @@ from pymc_stiefel.engine.adaptation.metric import MAX_DENSE, Masses, Moments, ma
 from pymc_stiefel.engine.adaptation.refuge import Refuge
 from pymc_stiefel.engine.adaptation.row_coordinates import Rows
 from pymc_stiefel.engine.adaptation.search import Search
+from pymc_stiefel.engine.adaptation.settling import Settling
 from pymc_stiefel.engine.adaptation.sign_flips import SignFlips
 from pymc_stiefel.engine.adaptation.step_size import LOG_STEP, MAX_STEP_SIZE, StepSize, make_averaging
 from pymc_stiefel.engine.adaptation.windows import Windows
@@ -68,6 +69,7 @@ def make_adapters(settings: Settings) -> list[Adapter]:
         (settings.adapt_rows and settings.adapt_metric, Rows()),
         (settings.adapt_metric, Masses(settings.pair)),
         (settings.weigh_flips, SignFlips()),
+        (settings.adapt_metric, Settling()),
         (settings.adapt_step_size, StepSize(settings.step_size)),
         (settings.adapt_metric, Refuge()),
     ]
@@ -220,6 +222,11 @@ class Sampler:
         if self.tuning is None or chain.draws >= self.tuning:
             return 1
         return min([self.tuning - chain.draws, *(adapter.wait(self) for adapter in chain.adapters)])
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether more tuning would change little; True where masses are not learnt."""
+        return all(adapter.is_settled(self) for adapter in self.chain.adapters if isinstance(adapter, Settling))
 
     def draw(self, q: np.ndarray | None, *, keep_gradient: bool = True) -> np.ndarray:
         """One draw from ``q``, or from where the last one ended. Returns the new state (a view).

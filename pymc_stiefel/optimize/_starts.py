@@ -11,7 +11,7 @@ from pymc.initial_point import make_initial_point_fn
 
 from pymc_stiefel import _checks
 from pymc_stiefel._compat import model_of
-from pymc_stiefel.compile._density import ModelDensity
+from pymc_stiefel.compile._density import model_density
 from pymc_stiefel.engine import lbfgs
 from pymc_stiefel.engine.adaptation.search import ITERATIONS, TOLERANCE
 from pymc_stiefel.engine.blocks import NEVER
@@ -223,7 +223,7 @@ class _Searcher:
         self.make_point = make_initial_point_fn(model=model)
         point = self.make_point(0)
         values = model.continuous_value_vars
-        self.density = ModelDensity(model, values, point, widths=True, compile_kwargs=compile_kwargs)
+        self.density = model_density(model, values, point, compile_kwargs=compile_kwargs)
         self.read: Callable[[np.ndarray], Optimum] = reader(model, self.density, point)
         self.moves, self.evaluations = _sign_moves(self.density.layout), 0
 

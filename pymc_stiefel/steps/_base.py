@@ -156,7 +156,7 @@ class ManifoldStep(ArrayStepShared):
         if point is not self._here:
             flat = self._density.pack(point)
             if not self.chain.started:
-                flat = self._checked_start(flat, point)
+                flat = self.checked_start(flat, point)
         elif self.ahead and not self.ahead.is_over:  # the data have changed: what was drawn beforehand is void
             flat = self.ahead.last.copy()
         if not self._density.checked:  # the data are new
@@ -177,7 +177,7 @@ class ManifoldStep(ArrayStepShared):
 
     # ------------------------------------------------------------ start of a chain
 
-    def _checked_start(self, flat: np.ndarray, point: Point) -> np.ndarray:
+    def checked_start(self, flat: np.ndarray, point: Point) -> np.ndarray:
         """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
         density = self._density
         flat = density.on_manifold(flat)

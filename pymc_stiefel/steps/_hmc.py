@@ -17,8 +17,8 @@ from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
 from pymc_stiefel import _checks
-from pymc_stiefel._compat import choice_of_steps, model_of, start_is_given
-from pymc_stiefel.compile._density import ModelDensity
+from pymc_stiefel._compat import choice_of_steps, model_of, start_is_among, start_is_given
+from pymc_stiefel.compile._density import ModelDensity, model_density
 from pymc_stiefel.compile._layout import manifold_block
 from pymc_stiefel.engine.adaptation.search import Search
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
@@ -48,7 +48,7 @@ class ManifoldHMCState(StepMethodState):
     settings: Settings = field(metadata={"frozen": True})
 
 
-class _ManifoldHMC(ManifoldStep):
+class ManifoldHMC(ManifoldStep):
     """What the three step methods share: they differ in their drift."""
 
     name: str
@@ -109,9 +109,7 @@ class _ManifoldHMC(ManifoldStep):
         check_values(model, values, type(self).__name__)
         if initial_point is None:
             initial_point = model.initial_point()
-        self._density = ModelDensity(
-            model, values, initial_point, reflect=reflect, widths=True, compile_kwargs=compile_kwargs
-        )
+        self._density = model_density(model, values, initial_point, reflect=reflect, compile_kwargs=compile_kwargs)
         super().__init__(values, self._density.shared, blocked, rng=rng)
         self._model = model
         self.divergences = 0
@@ -139,12 +137,38 @@ class _ManifoldHMC(ManifoldStep):
 
     def _is_start_given(self) -> bool | None:
         """Whether the user said where an orthonormal variable starts; None if only ``pm.sample`` could tell."""
-        return start_is_given(self._model, [slot.value for slot in self._density.slots if slot.block is not None])
+        return start_is_given(self._model, self._matrices)
+
+    def tell_starts(self, initvals: Any) -> None:
+        """What a caller other than ``pm.sample`` has to say: the starts that the user has given."""
+        self._start_given = start_is_among(initvals, self._model, self._matrices)
+
+    @property
+    def density(self) -> ModelDensity:
+        """The compiled log density."""
+        return self._density
+
+    @property
+    def _matrices(self) -> list:
+        return [slot.value for slot in self._density.slots if slot.block is not None]
+
+    def new_chain(self, rng: np.random.Generator) -> tuple[Sampler, ModelDensity]:
+        """A sampler of its own for one more chain, and the density that it refers to by address."""
+        density = self._density.copy()
+        sampler = Sampler(density.layout, density.address, self.settings, rng, density.extra)
+        self._leave_start(sampler)
+        return sampler, density
+
+    def _leave_start(self, sampler: Sampler) -> None:
+        """Where the user has given a start, the chain begins there."""
+        if self._start_given:
+            kept = [adapter for adapter in sampler.chain.adapters if not isinstance(adapter, Search)]
+            sampler.chain.adapters[:] = kept
 
     def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[Statistics]]:
         sampler, count = self._sampler, 1
-        if self._start_given and not self.chain.started:
-            self.chain.adapters[:] = [adapter for adapter in self.chain.adapters if not isinstance(adapter, Search)]
+        if not self.chain.started:
+            self._leave_start(sampler)
         if self.ahead and not (self.shared or changed):
             count = max(1, min(MOST_AHEAD, sampler.plan_holds, int(PATIENCE / self.ahead.seconds)))
         states = sampler.draws(count, flat, keep_gradient=not (self.shared or changed))
@@ -153,7 +177,7 @@ class _ManifoldHMC(ManifoldStep):
 
     @staticmethod
     def _statistics(row: tuple, kept: bool) -> Statistics:
-        stats = _ManifoldHMC.blank_stats.copy()  # a draw is short enough for this to count
+        stats = ManifoldHMC.blank_stats.copy()  # a draw is short enough for this to count
         stats.update(zip(NAMES, row, strict=True))
         stats["reached_max_treedepth"] = kept and stats["reached_max_treedepth"]
         return stats
@@ -163,18 +187,20 @@ class _ManifoldHMC(ManifoldStep):
         if stats["diverging"]:
             tune = self.tune
             self.divergences += not tune
-            stats["warning"] = self._divergence_warning(tune, stats["max_energy_error"])
+            stats["warning"] = self.divergence_warning(tune, stats["max_energy_error"], self.iter_count)
         stats["divergences"] = self.divergences
 
-    def _divergence_warning(self, tune: bool, error: float) -> SamplerWarning:
+    @staticmethod
+    def divergence_warning(tune: bool, error: float, draw: int) -> SamplerWarning:
+        """What PyMC is told about the draw with this number, counted from 1."""
         kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE
-        return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", self.iter_count)
+        return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", draw)
 
     _progressbar_config = staticmethod(NUTS._progressbar_config)
     _make_progressbar_update_functions = staticmethod(NUTS._make_progressbar_update_functions)
 
 
-class OrthogonalHMC(_ManifoldHMC):
+class OrthogonalHMC(ManifoldHMC):
     r"""Orthogonal Hamiltonian Monte Carlo (oHMC): Cayley drift, canonical metric.
 
     Samples orthonormal matrices on their manifolds jointly with all other continuous variables. With ``n_steps`` or
@@ -228,7 +254,7 @@ class OrthogonalHMC(_ManifoldHMC):
     drift = CAYLEY
 
 
-class GeodesicHMC(_ManifoldHMC):
+class GeodesicHMC(ManifoldHMC):
     """Geodesic Monte Carlo (gHMC): exact geodesics of the embedded metric.
 
     A drift costs O(n p^2), with two matrix exponentials.
@@ -261,7 +287,7 @@ class GeodesicHMC(_ManifoldHMC):
     drift = GEODESIC
 
 
-class StiefelNUTS(_ManifoldHMC):
+class StiefelNUTS(ManifoldHMC):
     """No-U-turn sampler with a two-stage integrator and masses learnt for every column and pair of columns.
 
     The step that ``pm.sample()`` picks for models with orthonormal variables. Every step evaluates the gradient twice,

@@ -88,8 +88,12 @@ class Rows(Adapter):
         self.history.append((*sampler.chain.coordinates.gradients(q, gradient, to_x=True), connected))
         most = max(sampler.chain.draws - self.before, 1)
         most = min(most, int(MOST_BYTES / (16 * layout.size)) + 1)
-        while sum(len(part[0]) for part in self.history[1:]) >= most:
-            self.history.pop(0)
+        excess = sum(len(part[0]) for part in self.history) - most
+        while excess > 0:  # row by row, so that what is learnt does not depend on the length of batches
+            q, g, moved = self.history.pop(0)
+            if len(q) > excess:
+                self.history.insert(0, (q[excess:], g[excess:], moved[excess:]))
+            excess -= len(q)
 
     def _learn(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
