@@ -49,6 +49,17 @@ def _mean_trace():
     return float(log_hyp0f1(5, s)[1] @ s)
 
 
+@pytest.mark.filterwarnings(TEMPERED)
+def test_evidence_of_a_batch():
+    with pm.Model() as model:
+        X = pst.StiefelUniform("X", n=5, p=2, shape=(3, 5, 2))
+        pm.Potential("data", pt.sum(F * X))
+    idata = pm.sample_smc(300, kernel=pst.ManifoldSMC, model=model, **OPTIONS)
+    found = pst.log_marginal_likelihood(idata)
+    exact = 3 * log_hyp0f1(5, np.linalg.svd(F, compute_uv=False))[0]
+    assert abs(found.value - exact) < 4 * max(found.error, 0.05)
+
+
 def test_beside_other_variables():
     """A conjugate normal model beside a rotation that does not matter."""
     with pm.Model() as model:
