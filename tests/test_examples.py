@@ -86,6 +86,8 @@ def test_eigenmodel(tmp_path):
     """All chains find the signs of the simulated network, and integrations by parts hold."""
     text = run("eigenmodel", "--output", str(tmp_path / "network.png"))
     assert re.search(r"mode 1: signs \+\+-", text)
+    assert number(r"log posterior probability of signs \+\+-: (\S+)", text) > -0.1
+    assert number(r"log posterior probability of signs \+\+\+: (\S+)", text) < -10
     assert number(r"integrations by parts: (\S+)", text) < 4.5  # of some 400
     assert 0.7 < number(r"variance of z (\d\.\d+)", text) < 1.4
     assert number(r"divergences: (\d+)", text) < 5
