@@ -239,6 +239,11 @@ def test_store_is_lazy_and_has_one_chunk_per_chain(model, reference, tmp_path):
     assert_same(result, reference)
 
 
+def test_store_by_local_url(model, reference, tmp_path):
+    assert_same(sample(model, store=f"file://{tmp_path}/draws.zarr"), reference)
+    assert (tmp_path / "draws.zarr").is_dir()
+
+
 def test_store_by_url_with_warmup(model, tmp_path):
     options = {"discard_tuned_samples": False, "tune": 10}
     with model:

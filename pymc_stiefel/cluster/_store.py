@@ -41,6 +41,8 @@ class Store:
     def at(cls, place: Any, storage_options: dict[str, Any] | None = None) -> Store:
         """Workers have other working directories, so a path becomes absolute."""
         url = os.fspath(place)
+        if storage_options is None:  # versions of zarr differ in how they treat local URLs: a path is plain
+            url = url.removeprefix("file://").removeprefix("local://")
         return cls(url if "://" in url else os.path.abspath(url), storage_options, uuid.uuid4().hex)
 
     def _open(self, mode: str) -> Any:
