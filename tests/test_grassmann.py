@@ -145,9 +145,11 @@ def test_summary_is_of_the_projector_and_check_says_what_is_identified():
 @pytest.mark.parametrize(
     "bad, message",
     [
-        ({"n": 3, "p": 3}, r"n > p, got n=3 and p=3.*StiefelUniform"),
+        ({"n": 3, "p": 3}, r"n must be above p, got n=3, p=3.*StiefelUniform"),
+        ({"n": 2, "p": 3}, "n must be at least p, got n=2, p=3"),
+        ({"p": 3, "Sigma": np.eye(2)}, "n must be at least p, got n=2, p=3"),
         ({"n": 4, "p": 2, "Sigma": np.eye(5)}, r"size of Sigma, 5, got n=4"),
-        ({"p": 2, "Sigma": np.eye(2)}, "n > p"),
+        ({"p": 2, "Sigma": np.eye(2)}, "n must be above p"),
         ({"n": 4}, "needs p"),
         ({"p": 2, "Sigma": -np.eye(3)}, "Sigma"),
     ],

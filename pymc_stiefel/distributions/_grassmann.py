@@ -61,7 +61,7 @@ class Grassmann(StiefelDistribution):
     def dist(cls, n=None, p=None, *, Sigma=None, shape=None, **kwargs):
         if Sigma is not None:
             return GrassmannGaussian.dist(Sigma, p, n=n, shape=shape, **kwargs)
-        n, p = check.dimensions(*_dimensions(*cls.support(shape, n, p)))
+        n, p = _dimensions(*check.dimensions(*cls.support(shape, n, p)))
         return cls.create([pt.constant(n, dtype="int64"), pt.constant(p, dtype="int64")], shape=shape, **kwargs)
 
     def logp(value, n, p):
@@ -88,9 +88,10 @@ class GrassmannGaussian(MatrixAngularCentralGaussian):
 
 
 def _dimensions(n: Any, p: Any) -> tuple[Any, Any]:
-    if n is not None and not n > p:
+    """``n > p``, where n is known; n < p has been refused before, or is by the law."""
+    if n == p:
         raise ValueError(
-            f"Grassmann needs n > p, got n={n} and p={p}: there is one {p}-dimensional subspace of R^{p} only; "
+            f"n must be above p, got n={n}, p={p}: R^{p} has one {p}-dimensional subspace only; "
             "for orthogonal matrices use StiefelUniform"
         )
     return n, p
