@@ -28,7 +28,7 @@ from benchmarks.problems import PROBLEMS
 from pymc_stiefel import geometry
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, call_density
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_density
 from pymc_stiefel.engine.sampler import Sampler, Settings
 
 HERE = Path(__file__).parent

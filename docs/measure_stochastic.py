@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE
 from pymc_stiefel.engine.stochastic import StochasticSampler, StochasticSettings, scaled_metric
 from pymc_stiefel.normalizers import log_hyp0f1
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numba.core.caching import IndexDataCacheFile
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 
 ROOT = Path(__file__).parent.parent
 
@@ -69,7 +69,7 @@ def test_a_disk_that_cannot_be_written(make, monkeypatch, number):
 PYTENSOR = """
 import sys, warnings
 import numpy as np, pytensor, pytensor.tensor as pt
-from pymc_stiefel.engine.compiling import forgiving_caches
+from pymc_stiefel.engine.jit.caching import forgiving_caches
 warnings.simplefilter("always")
 x = pt.vector()
 with forgiving_caches():

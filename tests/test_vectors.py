@@ -6,7 +6,7 @@ import pytest
 from numba.core.errors import TypingError
 
 from pymc_stiefel.engine.drifts import circle
-from pymc_stiefel.engine.vectors import add_both, axpy, dot, rotate, total
+from pymc_stiefel.engine.jit.vectors import add_both, axpy, dot, rotate, total
 
 inner_product = numba.njit(lambda x, y: dot(x, y))
 sum_of = numba.njit(lambda x: total(x))

@@ -43,6 +43,22 @@ def test_imported_names_exist(module, name):
             importlib.import_module(f"{module}.{name}")
 
 
+def test_private_names_of_numba_live_in_one_subpackage():
+    private = ("numba.core", "numba.np", "llvmlite")
+    elsewhere = {
+        f"{path.relative_to(PACKAGE)}: {module}"
+        for path in PACKAGE.rglob("*.py")
+        if "jit" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom | ast.Import)
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        )
+        if module.startswith(private)
+    }
+    assert not elsewhere, "move this to pymc_stiefel/engine/jit"
+
+
 @pytest.fixture(scope="module")
 def dispatcher(tmp_path_factory):
     """A compiled function with a cache."""

@@ -37,7 +37,7 @@ from pymc_stiefel.compile.rewrites import functions as _functions
 from pymc_stiefel.compile.rewrites import products as _products
 from pymc_stiefel.compile.rewrites import sums as _sums
 from pymc_stiefel.compile.rewrites import symmetric as _symmetric
-from pymc_stiefel.engine.compiling import forgiving_caches
+from pymc_stiefel.engine.jit.caching import forgiving_caches
 from pymc_stiefel.engine.stochastic_kernels import no_batches
 from pymc_stiefel.ops import without_manifold_check
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pymc_stiefel.draws._vectors import envelope, vmf_deficit, vmf_sign
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 
 # ---------------------------------------------------------------- matrix Langevin

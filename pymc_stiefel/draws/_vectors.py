@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 
 VECTOR_PROPOSALS = 1_000_000
 """Proposals for one vector, after which the draw fails. The worst acceptance rates fall as spread^(-1/2)."""

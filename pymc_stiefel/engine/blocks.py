@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import inlined, inner, view
-from pymc_stiefel.engine.records import IntegerMatrix, Integers, Matrix, Vector
+from pymc_stiefel.engine.jit.compiling import inlined, inner
+from pymc_stiefel.engine.jit.memory import view
+from pymc_stiefel.engine.jit.records import IntegerMatrix, Integers, Matrix, Vector
 
 NEVER, UNDECIDED, FLIPPED = -1, 0, 1
 """Policies for changes of sign: never, where tuning finds that they pay, always."""

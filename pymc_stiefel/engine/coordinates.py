@@ -19,9 +19,11 @@ from functools import cache
 import numpy as np
 from numba.extending import get_cython_function_address
 
-from pymc_stiefel.engine.blas import Blas, _address, _call, add_product, cross, gram_matrix, make_blas, product
 from pymc_stiefel.engine.blocks import Layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE, array_at, c_function, call_density, inner, view
+from pymc_stiefel.engine.jit.blas import Blas, _address, _call, add_product, cross, gram_matrix, make_blas, product
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_density
+from pymc_stiefel.engine.jit.compiling import c_function, inner
+from pymc_stiefel.engine.jit.memory import array_at, view
 
 Factor = tuple[np.ndarray, np.ndarray]
 """``U`` and ``e``."""

@@ -11,11 +11,9 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
-from pymc_stiefel.engine.blas import (
+from pymc_stiefel.engine.jit.blas import (
     LARGE,
     Blas,
     add_product,
@@ -26,8 +24,9 @@ from pymc_stiefel.engine.blas import (
     solve,
     solve_definite,
 )
-from pymc_stiefel.engine.compiling import UNCOUNTED, array_at, c_function, inner, short, view
-from pymc_stiefel.engine.vectors import add_both, dot, rotate
+from pymc_stiefel.engine.jit.compiling import UNCOUNTED, c_function, inner, short
+from pymc_stiefel.engine.jit.memory import array_at, view
+from pymc_stiefel.engine.jit.vectors import add_both, dot, rotate
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
 
@@ -90,25 +89,6 @@ def _c_drift(kind: str):
 def drift_address(kind: str) -> int:
     """Address of a compiled drift, built on first use."""
     return _c_drift(kind).address
-
-
-@intrinsic
-def call_drift(typingctx, address, x, a, b, n, p, t, c, w, scratch, blas):
-    """Move one matrix for time ``t`` by the drift at ``address``."""
-    signature = types.void(address, x, a, b, n, p, t, c, w, scratch, blas)
-
-    def codegen(context, builder, signature, args):
-        kinds = list(signature.args[1:-1]) + list(signature.args[-1].types)
-        values = [*args[1:-1], *(builder.extract_value(args[-1], k) for k in range(4))]
-        plain = [
-            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
-            for kind, value in zip(kinds, values, strict=True)
-        ]
-        prototype = ir.FunctionType(ir.VoidType(), [value.type for value in plain])
-        builder.call(builder.inttoptr(args[0], prototype.as_pointer()), plain)
-        return context.get_dummy_value()
-
-    return signature, codegen
 
 
 # ---------------------------------------------------------------- splitting

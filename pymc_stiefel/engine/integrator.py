@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import call_density, inlined, inner
+from pymc_stiefel.engine.jit.calls import call_density
+from pymc_stiefel.engine.jit.compiling import inlined, inner
+from pymc_stiefel.engine.jit.vectors import axpy
 from pymc_stiefel.engine.phase_space import drift, remove_normal_part, split_in_place
-from pymc_stiefel.engine.vectors import axpy
 
 LEAPFROG, TWO_STAGE = 1, 2
 """Number of stages of a step."""

@@ -14,10 +14,11 @@ import numpy as np
 from pymc_stiefel.engine.adaptation.metric import Moments, add_draw, add_secant
 from pymc_stiefel.engine.adaptation.step_size import LOG_STEP, adapt_step_size
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, copy_into, copy_position
-from pymc_stiefel.engine.compiling import UNCOUNTED, UNLOCKED, compiled, inlined, inner, uniform
 from pymc_stiefel.engine.integrator import evaluate
+from pymc_stiefel.engine.jit.compiling import UNCOUNTED, UNLOCKED, compiled, inlined, inner
+from pymc_stiefel.engine.jit.random import uniform
+from pymc_stiefel.engine.jit.records import Vector, reader
 from pymc_stiefel.engine.phase_space import draw_momentum, reorthonormalise, split_in_place
-from pymc_stiefel.engine.records import Vector, reader
 from pymc_stiefel.engine.reflection import Flips, reflect
 from pymc_stiefel.engine.trajectory import Workspace, no_u_turn, static
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pymc_stiefel.engine.blocks import copy_into, matrix_at, square_at
-from pymc_stiefel.engine.compiling import inlined, inner
 from pymc_stiefel.engine.drifts import call_drift
+from pymc_stiefel.engine.jit.compiling import inlined, inner
+from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.engine.manifolds import euclidean, on_manifold
-from pymc_stiefel.engine.vectors import dot
 
 _split, _skew = on_manifold("split"), on_manifold("skew")
 _draw, _add_noise = on_manifold("draw"), on_manifold("add_noise")

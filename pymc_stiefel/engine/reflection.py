@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_stiefel.engine.blocks import FLIPPED, Layout, copy_into, copy_position
-from pymc_stiefel.engine.compiling import inlined, uniform
 from pymc_stiefel.engine.integrator import evaluate
-from pymc_stiefel.engine.records import IntegerMatrix, Vector
+from pymc_stiefel.engine.jit.compiling import inlined
+from pymc_stiefel.engine.jit.random import uniform
+from pymc_stiefel.engine.jit.records import IntegerMatrix, Vector
 
 
 class Flips(NamedTuple):

@@ -21,13 +21,13 @@ from pymc_stiefel.engine.adaptation.sign_flips import SignFlips
 from pymc_stiefel.engine.adaptation.step_size import LOG_STEP, MAX_STEP_SIZE, StepSize, make_averaging
 from pymc_stiefel.engine.adaptation.windows import Windows
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, isotropic_metric, make_point
-from pymc_stiefel.engine.compiling import random_source
 from pymc_stiefel.engine.coordinates import LinkedRows, RowCoordinates
 from pymc_stiefel.engine.drifts import GEODESIC, drift_address
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme
+from pymc_stiefel.engine.jit.random import random_source
+from pymc_stiefel.engine.jit.records import address_table
 from pymc_stiefel.engine.kernels import Memory, Pace, learn_path, no_u_turn_draws, static_draws
 from pymc_stiefel.engine.manifolds import MANIFOLDS
-from pymc_stiefel.engine.records import address_table
 from pymc_stiefel.engine.reflection import Flips, make_flips
 from pymc_stiefel.engine.statistics import STATISTICS
 from pymc_stiefel.engine.trajectory import make_workspace
@@ -115,7 +115,7 @@ class Sampler:
     layout : Layout
         The blocks of the state.
     density : int
-        Address of the compiled log density, see :mod:`pymc_stiefel.engine.compiling`.
+        Address of the compiled log density, see :mod:`pymc_stiefel.engine.jit.compiling`.
     settings : Settings
     rng : numpy.random.Generator
     extra : ndarray of int64, optional

@@ -15,10 +15,8 @@ from pymc_stiefel.engine.blocks import (
     Point,
     make_point,
 )
-from pymc_stiefel.engine.compiling import (
-    random_source,
-)
 from pymc_stiefel.engine.drifts import CAYLEY, drift_address
+from pymc_stiefel.engine.jit.random import random_source
 from pymc_stiefel.engine.manifolds import MANIFOLDS
 from pymc_stiefel.engine.stochastic_kernels import (
     DIVERGING,

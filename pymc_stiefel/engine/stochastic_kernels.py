@@ -16,21 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import Blas, make_blas
 from pymc_stiefel.engine.blocks import (
     Layout,
     copy_into,
     matrix_at,
     square_at,
 )
-from pymc_stiefel.engine.compiling import (
-    UNCOUNTED,
-    call_density,
-    compiled,
-    inner,
-    uniform,
-)
 from pymc_stiefel.engine.drifts import scratch_size
+from pymc_stiefel.engine.jit.blas import Blas, make_blas
+from pymc_stiefel.engine.jit.calls import call_density
+from pymc_stiefel.engine.jit.compiling import UNCOUNTED, compiled, inner
+from pymc_stiefel.engine.jit.random import uniform
+from pymc_stiefel.engine.jit.vectors import axpy
 from pymc_stiefel.engine.phase_space import (
     add_noise,
     draw_momentum,
@@ -40,7 +37,6 @@ from pymc_stiefel.engine.phase_space import (
     skew_part,
     split_in_place,
 )
-from pymc_stiefel.engine.vectors import axpy
 
 EULER, SYMMETRIC = "euler", "symmetric"
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import Blas, make_blas
 from pymc_stiefel.engine.blocks import (
     Layout,
     Point,
@@ -23,12 +22,14 @@ from pymc_stiefel.engine.blocks import (
     copy_position,
     make_point,
 )
-from pymc_stiefel.engine.compiling import inlined, inner, uniform
 from pymc_stiefel.engine.drifts import scratch_size
 from pymc_stiefel.engine.integrator import step
+from pymc_stiefel.engine.jit.blas import Blas, make_blas
+from pymc_stiefel.engine.jit.compiling import inlined, inner
+from pymc_stiefel.engine.jit.random import uniform
+from pymc_stiefel.engine.jit.records import Matrix, Vector
+from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.engine.phase_space import kinetic_energy, velocity_into
-from pymc_stiefel.engine.records import Matrix, Vector
-from pymc_stiefel.engine.vectors import dot
 
 MAX_ENERGY_ERROR = 1000.0
 

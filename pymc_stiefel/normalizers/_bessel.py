@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 
 DEBYE_ORDER = 12  # terms of the uniform expansion; with nu >= DEBYE_NU the first one left out is below 1e-15
 DEBYE_NU = 25.0

@@ -21,7 +21,7 @@ import math
 import numpy as np
 import scipy.special
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 
 STEP = 0.05
 NODES_MAX = 1000  # on either side of the saddlepoint

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._functions import log_hyp0f1
 

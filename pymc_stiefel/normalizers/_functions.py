@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 from pymc_stiefel.normalizers._recurrence import log_hyp0f1_recurrence
 from pymc_stiefel.normalizers._saddlepoint import log_hyp0f1_saddlepoint

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.blas import copy_matrix
+from pymc_stiefel.engine.jit.compiling import compiled
 from pymc_stiefel.normalizers._recurrence_tables import TABLES
 
 STEP_DOWN = 1e-200  # applied to everything whenever the sum passes its inverse
@@ -128,7 +129,7 @@ def _sum_recurrence(p, row, column, degree, values):
     excess, log_factor = 0.0, 0.0
     m, last = 0, 0.0
     while True:
-        matrix[:] = fixed
+        copy_matrix(fixed, matrix)
         for i in range(size):
             matrix[i, i] += m
         u = history[m % (depth + 1)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled
 
 STEP = 1e-100  # of the complex-step derivative: no difference is formed, so the derivative is exact to rounding
 

@@ -21,8 +21,10 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.random import numba_funcify_RandomVariable as _pytensor_random_variable
 from pytensor.tensor.random.op import RandomVariableWithCoreShape
 
-from pymc_stiefel.engine.compiling import Routine, compiled, source_key
-from pymc_stiefel.engine.vectors import dot
+from pymc_stiefel.engine.jit.blas import copy_matrix, copy_vector
+from pymc_stiefel.engine.jit.caching import source_key
+from pymc_stiefel.engine.jit.compiling import Routine, compiled
+from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
 from pymc_stiefel.normalizers._functions import log_hyp0f1
@@ -78,12 +80,12 @@ def _polar(n, p, special, first, second, out):
     """The polar factor, see ``ops.polar_numpy``; ``out`` may be ``first``."""
     Z, X = numba.carray(first, (n, p)), numba.carray(out, (n, p))
     if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
-        X[:] = Z
+        copy_matrix(Z, X)
     elif not np.all(np.isfinite(Z)):  # numba's svd would raise
         X[:] = np.nan
     else:
         U, _, Vt = signed_svd(Z, special)
-        X[:] = U @ Vt
+        copy_matrix(U @ Vt, X)
     return 0.0
 
 
@@ -106,7 +108,7 @@ def _polar_pullback(n, p, special, first, second, out):
     moved = U @ along
     if n > p:
         moved += (GV - U @ UtG) / s
-    result[:] = moved @ np.ascontiguousarray(Vt)
+    copy_matrix(moved @ np.ascontiguousarray(Vt), result)
     return 0.0
 
 
@@ -122,7 +124,7 @@ def _log_hyp0f1_or_nan(n, s):
 def _log_hyp0f1(n, p, special, first, second, out):
     """``LogHyp0F1.numpy``."""
     value, gradient = _log_hyp0f1_or_nan(n, numba.carray(first, (p,)).copy())
-    numba.carray(out, (p,))[:] = gradient
+    copy_vector(gradient, numba.carray(out, (p,)))
     return value
 
 
@@ -134,7 +136,7 @@ def _log_hyp0f1_matrix(n, p, special, first, second, out):
         return np.nan
     U, s, Vt = np.linalg.svd(F, False)
     value, gradient = _log_hyp0f1_or_nan(n, s)
-    result[:] = np.ascontiguousarray(U * gradient) @ np.ascontiguousarray(Vt)
+    copy_matrix(np.ascontiguousarray(U * gradient) @ np.ascontiguousarray(Vt), result)
     return value
 
 
@@ -147,7 +149,7 @@ def _log_bingham(n, p, special, first, second, out):
         return np.nan
     a, V = np.linalg.eigh((A + A.T) / 2)
     value, gradient = log_bingham_frame(p, a)
-    result[:] = np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T)
+    copy_matrix(np.ascontiguousarray(V * gradient) @ np.ascontiguousarray(V.T), result)
     return value
 
 
@@ -156,7 +158,7 @@ def _polar_curvature(n, p, special, first, second, out):
     """``ops._polar.polar_curvature``; ``second`` holds G and the direction, one after the other."""
     Z, both, result = numba.carray(first, (n, p)), numba.carray(second, (2, n, p)), numba.carray(out, (n, p))
     if np.all(np.isfinite(Z)) and np.all(np.isfinite(both)):
-        result[:] = polar_curvature(Z, both[0], both[1], special)
+        copy_matrix(polar_curvature(Z, both[0], both[1], special), result)
     else:
         result[:] = np.nan
     return 0.0
@@ -166,7 +168,7 @@ def _polar_curvature(n, p, special, first, second, out):
 def _log_hyp0f1_curvature(n, p, special, first, second, out):
     s, C = numba.carray(first, (p,)), numba.carray(second, (p,))
     ok = np.all(np.isfinite(s)) and np.all(np.isfinite(C))
-    numba.carray(out, (p,))[:] = singular_curvature(n, s.copy(), C.copy()) if ok else np.nan * s
+    copy_vector(singular_curvature(n, s.copy(), C.copy()) if ok else np.nan * s, numba.carray(out, (p,)))
     return 0.0
 
 
@@ -174,7 +176,7 @@ def _log_hyp0f1_curvature(n, p, special, first, second, out):
 def _log_hyp0f1_matrix_curvature(n, p, special, first, second, out):
     F, C = numba.carray(first, (n, p)), numba.carray(second, (n, p))
     ok = np.all(np.isfinite(F)) and np.all(np.isfinite(C))
-    numba.carray(out, (n, p))[:] = langevin_curvature(F, C) if ok else np.nan * F
+    copy_matrix(langevin_curvature(F, C) if ok else np.nan * F, numba.carray(out, (n, p)))
     return 0.0
 
 
@@ -182,7 +184,7 @@ def _log_hyp0f1_matrix_curvature(n, p, special, first, second, out):
 def _log_bingham_curvature(n, p, special, first, second, out):
     A, C = numba.carray(first, (n, n)), numba.carray(second, (n, n))
     ok = np.all(np.isfinite(A)) and np.all(np.isfinite(C))
-    numba.carray(out, (n, n))[:] = bingham_curvature(A, C, p) if ok else np.nan * A
+    copy_matrix(bingham_curvature(A, C, p) if ok else np.nan * A, numba.carray(out, (n, n)))
     return 0.0
 
 

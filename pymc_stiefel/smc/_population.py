@@ -6,7 +6,8 @@ import numpy as np
 
 from pymc_stiefel.engine.adaptation.metric import MAX_DENSE, Moments, learnt_metric
 from pymc_stiefel.engine.blocks import Layout, Metric, groups
-from pymc_stiefel.engine.compiling import call_density, compiled
+from pymc_stiefel.engine.jit.calls import call_density
+from pymc_stiefel.engine.jit.compiling import compiled
 from pymc_stiefel.engine.manifolds import GRASSMANN
 
 

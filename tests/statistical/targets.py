@@ -17,7 +17,7 @@ import numpy as np
 from numba import carray
 
 from pymc_stiefel import draws
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE
 from pymc_stiefel.normalizers import log_bingham, log_hyp0f1
 
 SHAPES = [(3, 1), (50, 1), (2, 2), (3, 3), (5, 2), (7, 3), (20, 4)]

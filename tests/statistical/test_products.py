@@ -9,7 +9,7 @@ from numba import carray
 
 from pymc_stiefel import draws
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests.statistical.ladder import z_scores

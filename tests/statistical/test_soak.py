@@ -7,7 +7,7 @@ from numba import carray
 
 from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.engine.compiling import DENSITY_SIGNATURE
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE
 from pymc_stiefel.engine.manifolds.stiefel import NEGLIGIBLE
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from tests import kernels

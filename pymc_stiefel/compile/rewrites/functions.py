@@ -10,9 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytensor.scalar.math as scalar_math
-from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 from pytensor import config
 from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
@@ -21,7 +19,8 @@ from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite
 from pytensor.scalar import basic as scalar
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_stiefel.engine.compiling import source_key
+from pymc_stiefel.engine.jit.caching import source_key
+from pymc_stiefel.engine.jit.memory import bits
 
 NAME = "pymc_stiefel_functions"
 _VERSION = int(source_key(__file__)[:8], 16)
@@ -62,18 +61,7 @@ _ERFC = (
 )
 
 
-def _bits(target, source):
-    """Intrinsic that reads the bits of a number as one of another type."""
-
-    @intrinsic
-    def cast(typingctx, x):
-        kind = ir.DoubleType() if target is types.float64 else ir.IntType(64)
-        return target(source), lambda context, builder, signature, args: builder.bitcast(args[0], kind)
-
-    return cast
-
-
-_integer, _float = _bits(types.int64, types.float64), _bits(types.float64, types.int64)
+_integer, _float = bits(types.int64, types.float64), bits(types.float64, types.int64)
 
 
 def _polynomial(coefficients):

@@ -17,9 +17,11 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import matrix
 
-from pymc_stiefel.engine.blas import LARGE
-from pymc_stiefel.engine.compiling import Routine, array_at, inner, source_key
-from pymc_stiefel.engine.vectors import axpy, dot
+from pymc_stiefel.engine.jit.blas import LARGE
+from pymc_stiefel.engine.jit.caching import source_key
+from pymc_stiefel.engine.jit.compiling import Routine, inner
+from pymc_stiefel.engine.jit.memory import array_at
+from pymc_stiefel.engine.jit.vectors import axpy, dot
 
 NAME = "pymc_stiefel_product"
 _VERSION = int(source_key(__file__)[:8], 16)

@@ -18,8 +18,10 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.math import Sum
 from pytensor.tensor.type import scalar
 
-from pymc_stiefel.engine.compiling import Routine, array_at, source_key
-from pymc_stiefel.engine.vectors import total
+from pymc_stiefel.engine.jit.caching import source_key
+from pymc_stiefel.engine.jit.compiling import Routine
+from pymc_stiefel.engine.jit.memory import array_at
+from pymc_stiefel.engine.jit.vectors import total
 
 NAME = "pymc_stiefel_total"
 _VERSION = int(source_key(__file__)[:8], 16)

@@ -26,12 +26,13 @@ import numpy as np
 import scipy.linalg
 
 from pymc_stiefel.engine.adaptation import Adapter
-from pymc_stiefel.engine.blas import add_product, cross, solve
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, matrix_at, overwrite
-from pymc_stiefel.engine.compiling import inner, view
 from pymc_stiefel.engine.drifts import SPLITTING
+from pymc_stiefel.engine.jit.blas import add_product, cross, solve
+from pymc_stiefel.engine.jit.compiling import inner
+from pymc_stiefel.engine.jit.memory import view
+from pymc_stiefel.engine.jit.records import Matrix, Vector
 from pymc_stiefel.engine.manifolds import MANIFOLDS
-from pymc_stiefel.engine.records import Matrix, Vector
 
 if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pymc_stiefel.engine.adaptation import Adapter
-from pymc_stiefel.engine.compiling import inner
+from pymc_stiefel.engine.jit.compiling import inner
 
 if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler

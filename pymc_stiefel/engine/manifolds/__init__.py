@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pymc_stiefel.engine.compiling import inner
+from pymc_stiefel.engine.jit.compiling import inner
 from pymc_stiefel.engine.manifolds import grassmann, stiefel
 from pymc_stiefel.engine.manifolds.base import Manifold
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.compiling import fill_normal, inner, normal
-from pymc_stiefel.engine.vectors import axpy, dot
+from pymc_stiefel.engine.jit.compiling import inner
+from pymc_stiefel.engine.jit.random import fill_normal, normal
+from pymc_stiefel.engine.jit.vectors import axpy, dot
 
 
 @inner

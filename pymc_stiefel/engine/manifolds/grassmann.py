@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import add_product, copy_matrix, cross
-from pymc_stiefel.engine.compiling import inner
 from pymc_stiefel.engine.drifts import CAYLEY, GEODESIC
+from pymc_stiefel.engine.jit.blas import add_product, copy_matrix, cross
+from pymc_stiefel.engine.jit.compiling import inner
 from pymc_stiefel.engine.manifolds import stiefel
 from pymc_stiefel.engine.manifolds.base import Manifold
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.blas import add_product, copy_matrix, cross, gram_matrix
-from pymc_stiefel.engine.compiling import fill_normal, inner, normal, view
 from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, SPLITTING
+from pymc_stiefel.engine.jit.blas import add_product, copy_matrix, cross, gram_matrix
+from pymc_stiefel.engine.jit.compiling import inner
+from pymc_stiefel.engine.jit.memory import view
+from pymc_stiefel.engine.jit.random import fill_normal, normal
+from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.engine.manifolds.base import Manifold
-from pymc_stiefel.engine.vectors import dot
 
 WIDEST_SPLIT = 12
 """Columns up to which masses for every column and pair are worth what the splitting drift costs over the Cayley map."""

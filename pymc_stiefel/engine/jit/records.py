@@ -35,7 +35,7 @@ def numba_type(kind: Any) -> types.Type:
         return types.int64
     found = [part for part in get_args(kind) if isinstance(part, types.Array)]
     if len(found) != 1:
-        raise TypeError(f"a record cannot have a field of kind {kind}: use one of pymc_stiefel.engine.records")
+        raise TypeError(f"a record cannot have a field of kind {kind}: use one of pymc_stiefel.engine.jit.records")
     return found[0]
 
 

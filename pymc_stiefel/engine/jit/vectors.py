@@ -12,7 +12,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from pymc_stiefel.engine.compiling import short
+from pymc_stiefel.engine.jit.compiling import short
 
 _DOUBLE = ir.DoubleType()
 

@@ -13,9 +13,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import get_cython_function_address, intrinsic
 
-from pymc_stiefel.engine.compiling import inner, view
-from pymc_stiefel.engine.records import Integers, Letters, ShortIntegers, Vector
-from pymc_stiefel.engine.vectors import axpy, dot
+from pymc_stiefel.engine.jit.compiling import inner
+from pymc_stiefel.engine.jit.memory import view
+from pymc_stiefel.engine.jit.records import Integers, Letters, ShortIntegers, Vector
+from pymc_stiefel.engine.jit.vectors import axpy, dot
 
 # Products with more multiplications than this go to BLAS.
 LARGE = 2_500
@@ -99,6 +100,12 @@ def copy_matrix(source, target):
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
+
+
+@inner
+def copy_vector(source, target):
+    for i in range(len(source)):  # as in copy_matrix
+        target[i] = source[i]
 
 
 @inner

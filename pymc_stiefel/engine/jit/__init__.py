@@ -1,0 +1,1 @@
+"""Compilation by numba. Only this package uses private names of numba and llvmlite."""

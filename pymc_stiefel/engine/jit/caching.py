@@ -1,0 +1,101 @@
+"""The disk cache of compiled code: one key, and files that cannot be read or written."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from numba.core.caching import Cache
+
+
+def enable_cache(target, function) -> None:
+    """numba's cache looks at the file of a function only; an edited helper beside it must not go unnoticed."""
+    try:
+        target.enable_caching()
+    except RuntimeError:  # numba found no directory it may write to
+        return
+    cache = target._cache
+    cache.load_overload, cache.save_overload = partial(_load, cache), partial(_save, cache)
+    cache_file: Any = getattr(target._cache, "_cache_file", None)
+    if hasattr(cache_file, "_source_stamp"):
+        cache_file._source_stamp = (cache_file._source_stamp, source_key(function.__code__.co_filename))
+
+
+_numba_load, _numba_save = Cache.load_overload, Cache.save_overload
+
+
+def _load(cache, *arguments):
+    """A file that was cut off or overwritten costs a compilation, and is replaced."""
+    try:
+        return _numba_load(cache, *arguments)
+    except Exception as error:  # pickle raises whatever the bytes suggest
+        text = f"{type(error).__name__}: {error}"
+        warnings.warn(
+            f"a damaged file in the compile cache {cache.cache_path} is replaced ({text})", RuntimeWarning, stacklevel=2
+        )
+        with suppress(OSError):  # as for _save
+            cache.flush()
+        return None
+
+
+def _save(cache, *arguments):
+    """A full disk, or one that cannot be written, costs the next process a compilation, not this one its result."""
+    try:
+        _numba_save(cache, *arguments)
+    except (OSError, EOFError, pickle.UnpicklingError) as error:
+        text = (
+            f"compiled code could not be saved in {cache.cache_path}: {error}. Make space there, or name a folder that "
+            "can be written by the environment variable NUMBA_CACHE_DIR"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+@contextmanager
+def forgiving_caches() -> Iterator[None]:
+    """The same for whatever numba compiles within, such as functions of PyTensor."""
+    before = Cache.load_overload, Cache.save_overload
+    Cache.load_overload, Cache.save_overload = _load, _save
+    try:
+        yield
+    finally:
+        Cache.load_overload, Cache.save_overload = before
+
+
+_PACKAGE = Path(__file__).parent.parent.parent
+_IMPORT = re.compile(r"^\s*from pymc_stiefel([.\w]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+
+
+def source_key(file: str | Path) -> str:
+    """Cache key of what is compiled from ``file``: a digest of it and of all files of this package that it imports."""
+    digest = hashlib.sha256()
+    for path in sorted(_sources(Path(file))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _sources(file: Path) -> set[Path]:
+    found, waiting = {file}, [file]
+    while waiting:
+        for path in _imports(waiting.pop()) - found:
+            found.add(path)
+            waiting.append(path)
+    return found
+
+
+@cache
+def _imports(file: Path) -> frozenset[Path]:
+    """Files of this package that ``file`` imports."""
+    found = set()
+    for package, several, one in _IMPORT.findall(file.read_text(encoding="utf-8")):
+        base = _PACKAGE.joinpath(*package.split("."))
+        names = [name.split()[0] for name in (several or one).split(",") if name.strip()]
+        found |= {path for name in names for path in (base / f"{name}.py", base / name / "__init__.py")}
+        found |= {base.with_suffix(".py"), base / "__init__.py"} if package else set()
+    return frozenset(path for path in found if path.exists())

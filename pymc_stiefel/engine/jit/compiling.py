@@ -1,0 +1,80 @@
+"""Decorators for compiled code.
+
+The sampler is compiled once and serves every model. That works because a density reaches it as an
+integer, the address of a C function ``double density(double *q, double *gradient, int64 *extra)``;
+calling a compiled kernel with integers and arrays also costs a third of a microsecond, where passing a
+first-class numba function costs thirty. Random numbers come from NumPy's own generator in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding
+import numba
+from numba import types
+from numba.core.ccallback import CFunc
+
+from pymc_stiefel.engine.jit.caching import enable_cache
+
+UNCOUNTED = {"_nrt": False}
+"""Option of the engine: its arrays outlive every call, so nothing is allocated and no references are counted.
+
+Counting them for fifty arrays at every call inside was half to two thirds of a draw.
+"""
+
+UNLOCKED = {"nogil": True}
+"""Option of what runs long: Python's lock is released meanwhile, so that chains can run in threads of one process."""
+
+_INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True} | UNCOUNTED
+inner = numba.njit(**_INNER)
+"""Decorator for functions that only compiled code calls. Without wrappers they compile in half the time.
+
+No "fastmath" anywhere: with it, rounding would depend on what the compiler inlines where, code fresh from the compiler
+would differ from code read from the cache, and the same seed would give other draws in another process.
+"""
+
+short = numba.njit(forceinline=True, **_INNER)
+"""Decorator for what takes less time than a call, in which every array is seven arguments."""
+
+inlined = numba.njit(inline="always")
+"""Decorator for parts of one caller, which compile faster within it, and for functions that return an array, which
+without counted references cannot be functions of their own.
+"""
+
+
+def compiled(function=None, **options):
+    """``numba.njit`` with a disk cache that notices changes in neighbouring files.
+
+    Where no cache directory can be written the function is compiled in every process.
+    """
+    if function is None:
+        return lambda function: compiled(function, **options)
+    dispatcher = numba.njit(function, **({"error_model": "numpy"} | options))
+    enable_cache(dispatcher, function)
+    return dispatcher
+
+
+def c_function(function, signature, **options) -> CFunc:
+    """``numba.cfunc`` with the same cache. Keep the result alive as long as its ``address`` is in use."""
+    types_ = (signature.args, signature.return_type)
+    result = CFunc(function, types_, locals={}, options={"error_model": "numpy"} | options)
+    enable_cache(result, function)
+    result.compile()
+    return result
+
+
+class Routine:
+    """A C function that other compiled code calls by name. It is built or read from the cache, when first asked for."""
+
+    def __init__(self, name: str, function: Callable, signature: Any) -> None:
+        self.name, self.function, self.signature = name, function, signature
+        self._built: CFunc | None = None  # kept alive with its code
+
+    def load(self) -> types.ExternalFunction:
+        """The function, for a closure of code to be compiled."""
+        if self._built is None:
+            self._built = c_function(self.function, self.signature)
+            llvmlite.binding.add_symbol(self.name, self._built.address)
+        return types.ExternalFunction(self.name, self.signature)
