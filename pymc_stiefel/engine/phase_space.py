@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pymc_stiefel.engine.blocks import copy_into, matrix_at, square_at
-from pymc_stiefel.engine.drifts import call_drift
+from pymc_stiefel.engine.jit.calls import call_drift
 from pymc_stiefel.engine.jit.compiling import inlined, inner
 from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.engine.manifolds import euclidean, on_manifold
