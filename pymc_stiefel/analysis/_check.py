@@ -146,12 +146,6 @@ def _sampler_warnings(stats: xr.Dataset, target_accept: float) -> list[SamplerWa
                     f"should be close to {target_accept:.3g}. Try to increase the number of tuning steps."
                 )
                 found.append(SamplerWarning(WarningType.BAD_ACCEPTANCE, message, "warn"))
-    if "mass_change" in stats:  # largest factor by which a mass changed in the last update of tuning
-        for chain, change in enumerate(stats["mass_change"].max("draw").values):
-            if change > 2:
-                message = f"The masses of chain {chain} still changed by a factor of {change:.2g} at the end of tuning."
-                message += " Try to increase the number of tuning steps."
-                found.append(SamplerWarning(WarningType.BAD_PARAMS, message, "warn"))
     return found
 
 
