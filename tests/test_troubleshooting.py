@@ -1,4 +1,4 @@
-"""The page on troubleshooting has an entry for every message that it promises, and none for messages that are gone."""
+"""The page on troubleshooting has every message that it promises and no other, that on statistics every statistic."""
 
 import ast
 import inspect
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pymc.stats.convergence
 import pytest
+
+import pymc_stiefel as pst
 
 ROOT = Path(__file__).parent.parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "pymc_stiefel").rglob("*.py")}
@@ -91,3 +93,14 @@ def test_a_missing_entry_is_seen():
     assert (line, text) == (4, "\0 of these were lost at sea")
     assert not found_in(text)
     assert len(WARNINGS) > 25 and len(ERRORS) > 15
+
+
+@pytest.mark.parametrize("step", [pst.StiefelNUTS, pst.OrthogonalSGHMC])
+def test_every_statistic_is_explained(step):
+    """In the section of its step, in the first column, under the name it has inside of the step or in the trace."""
+    page, stochastic = (ROOT / "docs/sample_stats.md").read_text().split("## `OrthogonalSGHMC`")
+    rows = stochastic + page if step is pst.OrthogonalSGHMC else page
+    explained = "".join(re.findall(r"^\|([^|]+)\|", rows, flags=re.MULTILINE))
+    in_trace = {"tree_size": "n_steps", "model_logp": "lp"}
+    names = [in_trace.get(name, name) for name in step.stats_dtypes_shapes]
+    assert [name for name in names if f"`{name}`" not in explained] == []
