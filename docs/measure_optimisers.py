@@ -1,4 +1,4 @@
-"""Time pst.find_MAP beside pymanopt's conjugate gradients (pip install pymanopt): the table of howto/from_geoopt_pymanopt.md."""
+"""Time pst.find_MAP beside pymanopt (pip install pymanopt): the table of howto/from_geoopt_pymanopt.md."""
 
 from __future__ import annotations
 
