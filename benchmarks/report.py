@@ -22,18 +22,18 @@ PEERS = """
 Made by {command} and `python -m benchmarks.report` on {machine}; one thread for each sampler. Compare speeds within
 one run only; another machine changes all of them.
 
-All samplers have the same model, priors, data and number of draws, and run two chains one after the other. The speed is
-the smallest bulk effective sample size (ArviZ) over the identified quantities of a problem, divided by the seconds of
-warm-up and sampling. Tables show medians over seeds, with their range. Compilation is listed separately. Gradients count
-every evaluation. Divergences are the mean number in a run: a sampler that has some missed part of the posterior, and its
-effective draws are overestimated. The last column is the speed relative to the best other sampler. A sampler is
-disqualified if its posterior means differ from those of the others (or from exact values, where known), or if its chains
-have not converged.
+All samplers have the same model, priors, data and number of draws, and run two chains one after the other. The speed
+is the smallest bulk effective sample size (ArviZ) over the identified quantities of a problem, divided by the seconds
+of warm-up and sampling. Tables show medians over seeds, with their range. Compilation is listed separately. Gradients
+count every evaluation. Divergences are the mean number in a run: a sampler that has some missed part of the
+posterior, and its effective draws are overestimated. The last column is the speed relative to the best other sampler.
+A sampler is disqualified if its posterior means differ from those of the others (or from exact values, where known),
+or if its chains have not converged.
 
-Slow samplers run with fewer seeds. mici, the slowest, runs with 100 draws instead of 500 or 1000 (50 on the eigenmodel,
-20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two expansions. All samplers use
-this package's derivative of the polar factor, and mici uses the compiled log density and gradient of StiefelNUTS; both
-make them faster.
+Slow samplers run with fewer seeds. mici, the slowest, runs with 100 draws instead of 500 or 1000 (50 on the
+eigenmodel, 20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two expansions.
+All samplers use this package's derivative of the polar factor, and mici uses the compiled log density and gradient of
+StiefelNUTS; both make them faster.
 """
 EARLIER = """
 † From an earlier run. The machine may have been slower or faster then, so these rows are approximate.
@@ -49,16 +49,16 @@ concentrated of the Bingham-Langevin laws.
 """
 PAPER = """
 The mixture of sixteen matrix normals of Yanush & Kropotov (2019), with n = p = 2 and with n = 3, p = 2. The table has
-the smallest and the median effective sample size over the coordinates of Q, R and QR, from {draws} draws after as many
-warm-up draws, and the seconds for all of them; means over {seeds} seeds. The paper's numbers are for the square case, on
-its machine, and its density lacks the Jacobian of the QR decomposition. HMC is PyMC's on the polar expansion, with at most 32 leapfrogs. Made by
-`python -m benchmarks.paper_table`.
+the smallest and the median effective sample size over the coordinates of Q, R and QR, from {draws} draws after as
+many warm-up draws, and the seconds for all of them; means over {seeds} seeds. The paper's numbers are for the square
+case, on its machine, and its density lacks the Jacobian of the QR decomposition. HMC is PyMC's on the polar
+expansion, with at most 32 leapfrogs. Made by `python -m benchmarks.paper_table`.
 """
 PAPER_NUMBERS = {"HMC": ("20.3", "63.8", "13.9"), "gHMC": ("50.2", "80.4", "21.2"), "oHMC": ("103.8", "139.7", "14.7")}
 STARTUP = """
-Time from the model to the first draw (nutpie: to the compiled density) on the first probabilistic PCA, in a new process.
-Cold means that all caches were empty; for StiefelNUTS this includes compiling the engine, which happens once after
-installation. Made by `python -m benchmarks.startup`.
+Time from the model to the first draw (nutpie: to the compiled density) on the first probabilistic PCA, in a new
+process. Cold means that all caches were empty; for StiefelNUTS this includes compiling the engine, which happens once
+after installation. Made by `python -m benchmarks.startup`.
 """
 
 
@@ -153,7 +153,8 @@ def draw_picture(results: dict, path: Path) -> None:
 
 def peers_section(results: dict) -> list[str]:
     ratios = best_ratios(results)
-    lines = ["## Compared with other samplers", "", *wrapped(PEERS.format(command=results["command"], machine=sentence(results["machine"]))), ""]
+    made = PEERS.format(command=results["command"], machine=sentence(results["machine"]))
+    lines = ["## Compared with other samplers", "", *wrapped(made), ""]
     if any(row.get("earlier") for table in results["problems"].values() for row in table.values()):
         lines += [*wrapped(EARLIER), ""]
     lines += ["![Speed of every sampler on every problem, relative to the best peer](images/benchmarks.png)", ""]
