@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.machine import sentence
 from benchmarks.samplers import OURS
+from pymc_stiefel.plots._figures import PALETTE
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -127,7 +128,7 @@ def draw_picture(results: dict, path: Path) -> None:
     families = dict.fromkeys(name.split(",")[0] for table in results["problems"].values() for name in table)
     figure, axis = plt.subplots(figsize=(9, 0.42 * len(problems) + 1.6), layout="constrained")
     markers = dict(zip(families, "oDs^vPXd<>", strict=False))
-    for k, family in enumerate(families):
+    for family, color in zip(families, (*PALETTE, "0.55"), strict=False):
         points = [
             (row["ratio"], y)
             for y, problem in enumerate(problems)
@@ -137,11 +138,11 @@ def draw_picture(results: dict, path: Path) -> None:
         if points:
             ours = family in OURS
             x, y = zip(*points, strict=True)
-            axis.scatter(x, y, 60 if ours else 30, f"C{k}", marker=markers[family], label=family,
+            axis.scatter(x, y, 60 if ours else 30, color, marker=markers[family], label=family,
                          zorder=3 if ours else 2, alpha=1 if ours else 0.6)  # fmt: skip
     axis.axvline(1, color="0.6", lw=1, zorder=1)
     axis.set(xscale="log", yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
-    axis.set_xlabel("min ESS per second, warm-up included, relative to the best peer")
+    axis.set_xlabel("min ESS per second, warm-up included, relative to the best other sampler")
     axis.grid(axis="y", color="0.93", zorder=0)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
