@@ -31,8 +31,7 @@ def machine() -> dict:
     }
 
 
-def sentence() -> str:
-    """The machine in words."""
-    facts = machine()
+def sentence(facts: dict) -> str:
+    """The machine of a record, in words."""
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
     return f"{facts['cores']} cores ({facts['cpu']}), Python {facts['python']}, {versions}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.machine import sentence
 from benchmarks.samplers import OURS
+from pymc_stiefel.plots._figures import PALETTE
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -19,45 +20,46 @@ HEAD = (
 )
 
 PEERS = """
-Made by {command} and `python -m benchmarks.report` on {machine}; one thread for each sampler. Speeds are to be
-compared within one run; on another machine all of them change.
+Made by {command} and `python -m benchmarks.report` on {machine}; one thread for each sampler. Compare speeds within
+one run only; another machine changes all of them.
 
-Same model, priors, data and number of draws, two chains one after the other. The speed is the smallest bulk effective
-sample size (ArviZ) over the identified quantities of a problem, divided by the seconds of warm-up and sampling; medians
-over seeds, with their range. Compilation is apart. Gradients count every evaluation. Divergences are those of a run, in
-the mean: where a sampler has some it has missed a part of the posterior, and its effective draws are fewer than they
-seem. The last column is the speed relative to the best peer. A sampler whose posterior means differ from those of the
-others (or from the exact ones, where known), or whose chains have not converged, is disqualified.
+All samplers have the same model, priors, data and number of draws, and run two chains one after the other. The speed
+is the smallest bulk effective sample size (ArviZ) over the identified quantities of a problem, divided by the seconds
+of warm-up and sampling. Tables show medians over seeds, with their range. Compilation is listed separately. Gradients
+count every evaluation. Divergences are the mean number in a run: a sampler that has some missed part of the
+posterior, and its effective draws are overestimated. The last column is the speed relative to the best other sampler.
+A sampler is disqualified if its posterior means differ from those of the others (or from exact values, where known),
+or if its chains have not converged.
 
-A sampler that takes long runs with fewer seeds; mici, which is slower still, with 100 draws instead of 500 or 1000 (50
-on the eigenmodel, 20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two
-expansions. The polar factor has the derivative of this package in all samplers, and mici gets the compiled log density
-and gradient of StiefelNUTS: both make the peers faster.
+Slow samplers run with fewer seeds. mici, the slowest, runs with 100 draws instead of 500 or 1000 (50 on the
+eigenmodel, 20 on O(10) and O(30)). PyMC's NUTS and nutpie's low-rank metric run on the better of the two expansions.
+All samplers use this package's derivative of the polar factor, and mici uses the compiled log density and gradient of
+StiefelNUTS; both make them faster.
 """
 EARLIER = """
-† From an earlier run. Between two runs the machine may be slower or faster: these rows are no measure to the percent.
+† From an earlier run. The machine may have been slower or faster then, so these rows are approximate.
 """
 SCALING = """
 Made by `python -m benchmarks.scaling`. On the first probabilistic PCA a StiefelNUTS leapfrog costs {leapfrog} µs, of
 which the compiled log density and gradient take {density} µs. Microseconds for a density that costs nothing:
 """
 WHY_SPLIT = """
-StiefelNUTS splits matrices of up to twelve columns nevertheless, unless the density turns out nearly flat on them, for
-the masses of columns and pairs that this allows. The tables above show where these pay: in probabilistic PCA, and in
-the most concentrated of the Bingham-Langevin laws.
+StiefelNUTS uses splitting for up to twelve columns nevertheless, unless the density is nearly flat, because it allows
+masses for columns and pairs. The tables above show where these pay off: in probabilistic PCA, and in the most
+concentrated of the Bingham-Langevin laws.
 """
 PAPER = """
-The mixture of sixteen matrix normals of Yanush & Kropotov (2019), n = p = 2 and n = 3, p = 2: smallest and median
-effective sample size over the coordinates of Q, R and QR, of {draws} draws after as many of burn-in, and seconds for
-all of them; means over {seeds} seeds. The paper's numbers are for the square case, on its machine, and its density
-lacks the Jacobian of the QR decomposition. HMC is PyMC's on the polar expansion, with at most 32 leapfrogs. Made by
-`python -m benchmarks.paper_table`.
+The mixture of sixteen matrix normals of Yanush & Kropotov (2019), with n = p = 2 and with n = 3, p = 2. The table has
+the smallest and the median effective sample size over the coordinates of Q, R and QR, from {draws} draws after as
+many warm-up draws, and the seconds for all of them; means over {seeds} seeds. The paper's numbers are for the square
+case, on its machine, and its density lacks the Jacobian of the QR decomposition. HMC is PyMC's on the polar
+expansion, with at most 32 leapfrogs. Made by `python -m benchmarks.paper_table`.
 """
 PAPER_NUMBERS = {"HMC": ("20.3", "63.8", "13.9"), "gHMC": ("50.2", "80.4", "21.2"), "oHMC": ("103.8", "139.7", "14.7")}
 STARTUP = """
-On the first probabilistic PCA, in a process of its own, from the model to the first draw (nutpie: to the compiled
-density). Cold means that nothing was in any cache: for StiefelNUTS that includes compiling the engine, which happens
-once after installation. Made by `python -m benchmarks.startup`.
+Time from the model to the first draw (nutpie: to the compiled density) on the first probabilistic PCA, in a new
+process. Cold means that all caches were empty; for StiefelNUTS this includes compiling the engine, which happens once
+after installation. Made by `python -m benchmarks.startup`.
 """
 
 
@@ -126,7 +128,7 @@ def draw_picture(results: dict, path: Path) -> None:
     families = dict.fromkeys(name.split(",")[0] for table in results["problems"].values() for name in table)
     figure, axis = plt.subplots(figsize=(9, 0.42 * len(problems) + 1.6), layout="constrained")
     markers = dict(zip(families, "oDs^vPXd<>", strict=False))
-    for k, family in enumerate(families):
+    for family, color in zip(families, (*PALETTE, "0.55"), strict=False):
         points = [
             (row["ratio"], y)
             for y, problem in enumerate(problems)
@@ -136,11 +138,11 @@ def draw_picture(results: dict, path: Path) -> None:
         if points:
             ours = family in OURS
             x, y = zip(*points, strict=True)
-            axis.scatter(x, y, 60 if ours else 30, f"C{k}", marker=markers[family], label=family,
+            axis.scatter(x, y, 60 if ours else 30, color, marker=markers[family], label=family,
                          zorder=3 if ours else 2, alpha=1 if ours else 0.6)  # fmt: skip
     axis.axvline(1, color="0.6", lw=1, zorder=1)
     axis.set(xscale="log", yticks=range(len(problems)), yticklabels=problems, ylim=(len(problems) - 0.5, -0.5))
-    axis.set_xlabel("min ESS per second, warm-up included, relative to the best peer")
+    axis.set_xlabel("min ESS per second, warm-up included, relative to the best other sampler")
     axis.grid(axis="y", color="0.93", zorder=0)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
@@ -152,7 +154,8 @@ def draw_picture(results: dict, path: Path) -> None:
 
 def peers_section(results: dict) -> list[str]:
     ratios = best_ratios(results)
-    lines = ["## Beside its peers", "", *wrapped(PEERS.format(command=results["command"], machine=sentence())), ""]
+    made = PEERS.format(command=results["command"], machine=sentence(results["machine"]))
+    lines = ["## Compared with other samplers", "", *wrapped(made), ""]
     if any(row.get("earlier") for table in results["problems"].values() for row in table.values()):
         lines += [*wrapped(EARLIER), ""]
     lines += ["![Speed of every sampler on every problem, relative to the best peer](images/benchmarks.png)", ""]
@@ -190,11 +193,11 @@ def scaling_section(record: dict) -> list[str]:
         "",
         *wrapped(f"The Cayley drift is cheaper than splitting from this p on: {crossings}. {WHY_SPLIT.strip()}"),
         "",
-        *wrapped(f"A geodesic leapfrog, in turns with a Cayley one, costs {ratios} times as much."),
+        *wrapped(f"A geodesic leapfrog costs, measured in turns with a Cayley leapfrog, {ratios} times as much."),
         "",
         "![Cost of a leapfrog against columns, matrices and data](images/scaling.png)",
         "",
-        "Memory of a no-U-turn chain, beyond that of the loaded program:",
+        "Memory of a no-U-turn chain, in addition to that of the loaded program:",
         "",
         *markdown(("n, p", "MB", "in matrices of this size"), memory),
         "",

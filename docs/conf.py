@@ -23,6 +23,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
+    "sphinx_design",
     "gallery",
 ]
 exclude_patterns = ["_build", "_templates"]

@@ -128,7 +128,7 @@ def non_negative(name: str, tensor: TensorVariable) -> None:
     """No negative entry, if known."""
     values = known(tensor)
     if values is not None and (values < 0).any():
-        raise ValueError(f"{name} must not be negative, got {values.min():.6g}; turn the direction round instead")
+        raise ValueError(f"{name} must not be negative, got {values.min():.6g}; reverse the direction instead")
 
 
 def orthonormal(name: str, tensor: TensorVariable, *, vector: bool = False) -> None:

@@ -97,6 +97,7 @@ def few_draws(monkeypatch):
 @pytest.mark.filterwarnings(
     "ignore:the potentials:UserWarning",  # which the page on ranks explains
     "ignore:Estimated shape parameter:UserWarning",  # with the few draws of a test
+    "ignore:Numba will use object mode to run EighGrad:UserWarning",  # PyTensor 2.38, in a model written by hand
 )
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_code_of_the_page_runs(path, run_page, few_draws):
@@ -142,6 +143,17 @@ def test_links_lead_somewhere(path):
     prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     targets = [target for target in re.findall(r"\]\(([^)#\s]+)", prose) if not target.startswith("http")]
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.integration
+def test_examples_of_the_reference_run():
+    text = (DOCS / "api.rst").read_text()
+    test = doctest.DocTestParser().get_doctest(text, {}, "api.rst", "docs/api.rst", 0)
+    result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test)
+    plt.close("all")
+    groups = re.findall(r"^(.+)\n-{4,}\n(.*?)\.\. autosummary", text, flags=re.MULTILINE | re.DOTALL)
+    assert result.failed == 0
+    assert [title for title, body in groups if ">>>" not in body and "code-block" not in body] == []
 
 
 def test_every_public_object_is_in_the_reference():

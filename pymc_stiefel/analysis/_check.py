@@ -37,15 +37,15 @@ SEE = "See https://arxiv.org/abs/1903.08008 for details"
 def check(
     idata: Any, model: pm.Model | None = None, *, target_accept: float = 0.8, search: bool = True
 ) -> list[SamplerWarning]:
-    """Check whether chains have converged, by what the posterior identifies.
+    """Check whether chains have converged in what the posterior identifies.
 
-    PyMC's checks look at raw entries, whose R-hat is large in a perfect run if signs, order or rotation of columns are
-    not identified. Here the compiled density is tested for invariance at the last draws of the chains; R-hat and
-    effective sizes are those of aligned draws, of the matrix and of all variables that move with it. One line of the
-    log says what was found. The other checks are divergences, tree depth, E-BFMI, acceptance, differences between the
-    mean log densities of the chains, and a short search for the nearest mode from the last draw of every chain: a chain
-    whose mode is more than 10 nats below that of another, or below one that is found from a new start, is trapped,
-    which R-hat may not see.
+    PyMC's checks look at raw entries. Their R-hat is large even in a perfect run if signs, order or rotation of columns
+    are not identified. This function tests at the last draws whether the density is invariant under such changes, logs
+    what it found, and computes R-hat and effective sample sizes from aligned draws of the matrix and of all variables
+    that belong to its columns. It also checks divergences, tree depth, E-BFMI, acceptance and differences between the
+    mean log densities of the chains. Finally it searches for the mode nearest to the last draw of every chain. A chain
+    is trapped if its mode is more than 10 nats below that of another chain, or below one found from a new start; R-hat
+    may not show this.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ def check(
     model : pymc.Model, optional
         The model that was sampled, with the same data. Default: the model in context.
     target_accept : float, default 0.8
-        What the sampler was asked for. Chains that accept less by 0.2 are reported; accepting more is no fault.
+        Target of the sampler. Chains that accept less by 0.2 are reported; accepting more is no problem.
     search : bool, default True
         Whether to search for modes, some hundred gradients a chain.
 
     Returns
     -------
     list of pymc.stats.convergence.SamplerWarning
-        As of PyMC's checks, and logged as they are: empty where all is well.
+        As PyMC's checks return, and logged in the same way. Empty if all is well.
 
     Examples
     --------
@@ -146,12 +146,6 @@ def _sampler_warnings(stats: xr.Dataset, target_accept: float) -> list[SamplerWa
                     f"should be close to {target_accept:.3g}. Try to increase the number of tuning steps."
                 )
                 found.append(SamplerWarning(WarningType.BAD_ACCEPTANCE, message, "warn"))
-    if "mass_change" in stats:  # largest factor by which a mass changed in the last update of tuning
-        for chain, change in enumerate(stats["mass_change"].max("draw").values):
-            if change > 2:
-                message = f"The masses of chain {chain} still changed by a factor of {change:.2g} at the end of tuning."
-                message += " Try to increase the number of tuning steps."
-                found.append(SamplerWarning(WarningType.BAD_PARAMS, message, "warn"))
     return found
 
 

@@ -40,9 +40,9 @@ def factor_scores(
 ) -> xr.DataArray:
     r"""Latent scores of each row of a :class:`~pymc_stiefel.LowRankMvNormal`, given its data and the parameters.
 
-    For :math:`y = \mu + Wz + \sqrt{d}\,e` the scores ``z`` of a row are normal given the rest; missing entries of the
-    row are left out. They belong to ``W``, and move with it in :func:`~pymc_stiefel.align`:
-    ``companions={"scores": "rotate"}``.
+    For :math:`y = \mu + Wz + \sqrt{d}\,e` the scores ``z`` of a row are normal given its observed entries and the
+    parameters. They belong to the columns of ``W``, so align both together:
+    ``align(..., companions={"scores": "rotate"})``.
 
     Parameters
     ----------

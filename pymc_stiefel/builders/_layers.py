@@ -30,7 +30,7 @@ def orthogonal_dense(
 ) -> TensorVariable:
     r"""Weights of a dense layer ``x @ W``, with orthonormal columns or, if ``n_out > n_in``, rows.
 
-    Both are multiplied by ``gain``. Lengths are kept where they can be: :math:`|xW| = g|x|` if ``n_out >= n_in``.
+    Both are multiplied by ``gain``. Lengths are preserved, :math:`|xW| = g|x|`, if ``n_out >= n_in``.
 
     Parameters
     ----------

@@ -64,8 +64,8 @@ def sample_chains(
     r"""Sample the chains of a PyMC model as tasks of joblib, Dask, Ray, MPI or any executor.
 
     Chain ``i`` has the same draws, bit by bit, as chain ``i`` of ``pm.sample(chains=chains, random_seed=random_seed)``
-    with PyMC's own samplers (``nuts_sampler="pymc"``) on the same kind of machine, whatever runs it, in whatever order,
-    after whatever retries.
+    with PyMC's own samplers (``nuts_sampler="pymc"``) on the same kind of machine, wherever it runs, in any order and
+    after any number of retries.
 
     Parameters
     ----------

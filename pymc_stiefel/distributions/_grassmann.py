@@ -27,11 +27,11 @@ class GrassmannGaussianRV(MatrixAngularCentralGaussianRV):
 class Grassmann(StiefelDistribution):
     r"""A random p-dimensional subspace of :math:`R^n`, uniform or angular central Gaussian.
 
-    The value is a matrix ``U`` with orthonormal columns, a basis of the subspace, of shape (n, p). Which basis it is
-    means nothing: the rest of the model may depend on the subspace alone, for instance through ``U @ U.T``, so that its
-    log density is the same for ``U`` and ``U @ R`` with any orthogonal ``R``. Our samplers then move the
-    subspace and leave out the p(p - 1)/2 rotations of ``U`` within it; they refuse a model that depends on more. Use
-    :func:`~pymc_stiefel.summary`, whose default is the projector, to read the draws.
+    The value is a matrix ``U`` of shape (n, p) whose orthonormal columns are a basis of the subspace. The choice of the
+    basis has no meaning: the model may depend on the subspace only, for instance through ``U @ U.T``, so that its log
+    density is the same for ``U`` and ``U @ R`` with any orthogonal ``R``. The samplers of this package then move the
+    subspace without the p(p - 1)/2 rotations of ``U`` within it, and raise an error if the model depends on more. Use
+    :func:`~pymc_stiefel.summary`, whose default is the projector, to summarise the draws.
 
     Parameters
     ----------

@@ -35,8 +35,8 @@ class MatrixLangevin(StiefelDistribution):
     may be random and the concentration is learnt. With ``(M, kappa)`` the singular values are known and the
     normaliser is cheaper. See ``normalizers.log_hyp0f1`` for its accuracy.
 
-    Square matrices are those of O(n), with both signs of the determinant. Rotations have another normaliser:
-    use :class:`MatrixFisher` for them, or a learnt concentration is wrong.
+    Square matrices are those of O(n), with both signs of the determinant. For rotations use :class:`MatrixFisher`,
+    which has another normaliser; otherwise a learnt concentration is wrong.
 
     Parameters
     ----------

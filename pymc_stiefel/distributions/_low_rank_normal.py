@@ -209,7 +209,7 @@ def _check_observed(name: str, observed: Any, dims: Any) -> Variable:
             labels = features if features is not None else _labels(dims)
             names = [str(labels[k]) if labels is not None else str(k) for k in empty]
             warnings.warn(
-                f"nothing is observed of column {', '.join(names)} of {name!r}: only the prior speaks of it",
+                f"nothing is observed of column {', '.join(names)} of {name!r}: only the prior informs it",
                 UserWarning,
                 stacklevel=3,
             )

@@ -141,7 +141,7 @@ def von_mises_fisher(mu: ArrayLike, kappa: float, *, size: Size = None, rng: np.
     try:
         kappa = check.scalar("kappa", kappa, least=0.0)
     except ValueError as error:
-        raise ValueError(f"{error}; turn mu round for a negative concentration") from None
+        raise ValueError(f"{error}; reverse mu for a negative concentration") from None
     shape, rng = check.sizes(size), check.generator(rng)
     x = _batches.von_mises_fisher(mu[None], np.array([kappa]), math.prod(shape), rng)
     return x.reshape(*shape, len(mu))

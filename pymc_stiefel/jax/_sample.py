@@ -128,7 +128,7 @@ def sample(
 
 @dataclass
 class Sampler:
-    """The settings of :func:`sample` as an object, in the shape of the samplers that ``pm.sample`` is to accept.
+    """The settings of :func:`sample` as an object, for ``pm.sample(sampler=...)`` of a future PyMC.
 
     Parameters
     ----------

@@ -39,13 +39,14 @@ def initial_points(
     random_seed: int | None = None,
     compile_kwargs: dict | None = None,
 ) -> list[Optimum]:
-    """Starts of chains by a thorough search, for models on which chains end in different modes.
+    """Starting points of chains by a thorough search, for models whose chains end up in different modes.
 
-    A search begins at the model's own random start: L-BFGS on the orthonormal matrices with all other variables held,
-    then on everything, in turn with sweeps of sign changes of columns, of single matrices and along batches, each taken
-    if the density rises. A chain starts at the best of up to ``tries`` searches of its own, fewer once ``agree`` of
-    them have come to the same best, and at the best of all if that is higher by more than 10 nats. The height of an
-    optimum is not its mass: where modes differ little in height, sample from several starts.
+    A search begins at a random start of the model. It runs L-BFGS over the orthonormal matrices with all other
+    variables fixed, then over all variables, in turns with sign flips of columns (in single matrices and along
+    batches) that increase the density. Each chain gets the best of up to ``tries`` searches of its own, fewer if
+    ``agree`` of them end at the same best point. If the best point of all chains is higher by more than 10 nats, the
+    chain gets that one. The height of a mode is not its probability: if modes differ little in height, sample from
+    several starts.
 
     Parameters
     ----------

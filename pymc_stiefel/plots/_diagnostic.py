@@ -202,9 +202,9 @@ def plot_invariants(
 
 
 def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
-    """Marginal energy and its changes between draws by ``az.plot_energy``; far apart they mean heavy tails.
+    """Marginal energy and its changes between draws (``az.plot_energy``); very different widths mean heavy tails.
 
-    The E-BFMI of the chains is shown too; below 0.3 the sampler had trouble.
+    The picture shows the E-BFMI of the chains, too; below 0.3 energies are explored slowly.
 
     Parameters
     ----------

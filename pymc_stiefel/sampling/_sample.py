@@ -74,10 +74,10 @@ def sample(
 ) -> Any:
     """Sample a model as ``pm.sample`` does, with chains in threads of one process.
 
-    The draws are those of ``pm.sample`` with the same ``random_seed`` and ``tune``, number by number, on the same kind
-    of machine. No process is started, no Python code runs between draws, and a second call for the same model compiles
-    nothing, whatever data ``pm.set_data`` has put in it. This is for models all of whose variables belong to one
-    :class:`StiefelNUTS`, :class:`OrthogonalHMC` or :class:`GeodesicHMC`; every other call is handed to ``pm.sample``.
+    On the same kind of machine it makes exactly the draws of ``pm.sample`` with the same ``random_seed`` and ``tune``.
+    It starts no processes, runs no Python code between draws, and compiles nothing when the same model is sampled
+    again, even after ``pm.set_data``. All variables must be sampled by one :class:`StiefelNUTS`,
+    :class:`OrthogonalHMC` or :class:`GeodesicHMC`; every other call is passed to ``pm.sample``.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def sample(
 
 
 class StiefelSampler:
-    """The settings of :func:`sample` as an object, in the shape of the samplers that ``pm.sample`` is to accept.
+    """The settings of :func:`sample` as an object, for ``pm.sample(sampler=...)`` of a future PyMC.
 
     PyMC's pull request 8358 proposes ``pm.sample(sampler=...)`` for objects with this method.
 

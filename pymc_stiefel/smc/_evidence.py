@@ -89,8 +89,8 @@ def compare_ranks(
 ) -> pd.DataFrame:
     """Posterior probabilities of models, such as factor models of different ranks.
 
-    Each model is sampled by ``pm.sample_smc`` with the kernel :class:`~pymc_stiefel.ManifoldSMC`. Before the data are
-    seen all models are equally probable.
+    Each model is sampled by ``pm.sample_smc`` with the kernel :class:`~pymc_stiefel.ManifoldSMC`. All models have the
+    same prior probability.
 
     Parameters
     ----------

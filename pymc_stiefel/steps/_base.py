@@ -231,7 +231,7 @@ def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True
     if needs_manifold and all(manifold_block(model, value) is None for value in values):
         warnings.warn(
             f"{step} was given no orthonormal variable (only {', '.join(value.name for value in values)}): "
-            "it runs as plain Hamiltonian Monte Carlo, for which pm.NUTS() may serve better.",
+            "it runs as plain Hamiltonian Monte Carlo; pm.NUTS() may be faster.",
             UserWarning,
             stacklevel=4,
         )

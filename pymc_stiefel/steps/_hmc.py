@@ -290,13 +290,13 @@ class GeodesicHMC(ManifoldHMC):
 class StiefelNUTS(ManifoldHMC):
     """No-U-turn sampler with a two-stage integrator and masses learnt for every column and pair of columns.
 
-    The step that ``pm.sample()`` picks for models with orthonormal variables. Every step evaluates the gradient twice,
-    and is more than twice as long as a leapfrog of the same acceptance. A matrix of more than 12 columns drifts by the
-    Cayley map with one mass for all. Unless the user gave a start (``initvals`` or ``initval``) of an orthonormal
-    variable, the first tuning draw begins with a short search: up to 40 iterations of L-BFGS on the matrices, with all
-    other variables held. Signs of columns are flipped where tuning finds that accepted now and then, but not always,
-    in single matrices and along batches. Options reach it through ``pm.sample`` as they reach PyMC's NUTS:
-    ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
+    ``pm.sample()`` picks this step for models with orthonormal variables. An integration step evaluates the gradient
+    twice, and is more than twice as long as a leapfrog step with the same acceptance. Matrices of more than 12 columns
+    drift by the Cayley map with one mass for all columns. Unless you give starting values (``initvals`` or ``initval``)
+    for an orthonormal variable, the first tuning draw begins with a short search: up to 40 iterations of L-BFGS over
+    the matrices, with all other variables fixed. The sampler also proposes sign flips of columns, in single matrices
+    and along batches, if tuning finds that they are accepted sometimes but not always. Pass options through
+    ``pm.sample`` as for PyMC's NUTS: ``pm.sample(target_accept=0.95)`` or ``pm.sample(nuts={"max_treedepth": 12})``.
 
     Parameters
     ----------

@@ -51,8 +51,8 @@ class CyclicalSchedule:
     r"""Step sizes and temperatures in cycles, to explore several modes.
 
     In each cycle the learning rate, the square of the step size, falls from its largest value to zero along a cosine.
-    The first part of the cycle is without noise and finds a mode, the rest samples it. Counts are draws of
-    :class:`~pymc_stiefel.OrthogonalSGHMC`, or steps of ``pst.jax.osghmc``.
+    The first part of the cycle adds no noise and finds a mode; the rest samples it. The unit of counting is a draw of
+    :class:`~pymc_stiefel.OrthogonalSGHMC`, or a step of ``pst.jax.osghmc``.
 
     Parameters
     ----------

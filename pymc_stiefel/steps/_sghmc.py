@@ -46,8 +46,9 @@ class StochasticState(StepMethodState):
 class OrthogonalSGHMC(ManifoldStep):
     r"""Stochastic-gradient Hamiltonian Monte Carlo on the manifold (oSGHMC), for data in minibatches.
 
-    There is no accept step: draws have a bias that falls with the step size, see the notes and ``docs/stochastic.md``.
-    Rows of ``pm.Minibatch`` are drawn anew for every gradient, inside compiled code, from the chain's own generator.
+    There is no accept step, so draws have a bias that falls with the step size: see the notes and
+    ``docs/stochastic.md``.
+    Every gradient draws new rows of ``pm.Minibatch``, inside compiled code, from the chain's own generator.
     Orthonormal matrices move by the Cayley map, all other continuous variables as in plain SGHMC.
 
     Parameters
