@@ -9,12 +9,15 @@ first-class numba function costs thirty. Random numbers come from NumPy's own ge
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import llvmlite.binding
 import numba
 from numba import types
 from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 from pymc_stiefel.engine.jit.caching import enable_cache
 
@@ -27,7 +30,38 @@ Counting them for fifty arrays at every call inside was half to two thirds of a 
 UNLOCKED = {"nogil": True}
 """Option of what runs long: Python's lock is released meanwhile, so that chains can run in threads of one process."""
 
-_INNER = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True} | UNCOUNTED
+
+class _LinkedLibrary(JITCodeLibrary):
+    """Code that is only linked into its callers. They optimise it and make machine code of it, so this does not."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0  # as for every function without wrappers
+
+    @property
+    def codegen(self) -> Any:
+        return SimpleNamespace(set_env=lambda name, environment: None)
+
+
+class _InnerCompiler(Compiler):
+    def compile_extra(self, func: Any) -> Any:
+        self.state.library = _LinkedLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
+        return super().compile_extra(func)
+
+
+_INNER = {
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": _InnerCompiler,
+} | UNCOUNTED
 inner = numba.njit(**_INNER)
 """Decorator for functions that only compiled code calls. Without wrappers they compile in half the time.
 
