@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from pymc_stiefel.draws._vectors import circle_deficit, envelope, fisher_bingham_vector, vmf_deficit, vmf_sign
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 
 
@@ -37,7 +37,7 @@ def langevin_sweeps(X, F, special, sweeps, rng):
             _langevin_column(X, F, j, g, z, rng)
 
 
-@compiled
+@part
 def _langevin_pair(X, F, i, j, special, rng):
     """Columns i, j times an element of O(2): choose the component by its Bessel weight, then a von Mises angle."""
     ii, jj, ij, ji = 0.0, 0.0, 0.0, 0.0
@@ -66,7 +66,7 @@ def _langevin_pair(X, F, i, j, special, rng):
         X[k, j] = side * (cosine * y - sine * x)
 
 
-@compiled
+@part
 def _remove_others(g, X, j):
     """Remove all columns of X but j from g, twice, for rounding."""
     n, p = X.shape
@@ -80,7 +80,7 @@ def _remove_others(g, X, j):
                     g[i] -= dot * X[i, k]
 
 
-@compiled
+@part
 def _langevin_column(X, F, j, g, z, rng):
     """Column j given the others: von Mises-Fisher in their complement, of dimension n - p + 1."""
     n, p = X.shape
@@ -107,7 +107,7 @@ def _langevin_column(X, F, j, g, z, rng):
         X[:, j] = z / norm
 
 
-@compiled
+@part
 def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
     """Gibbs sweeps in place for exp(tr(F'X) + sum b_j x_j'Ax_j), about p ((n - p + 1)^3 + n^2) operations a sweep.
 
@@ -124,7 +124,7 @@ def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
     return ok
 
 
-@compiled
+@part
 def _quadratic_pair(X, A, b, F, i, j, rng):
     """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; reflections are left to the columns."""
     n = X.shape[0]
@@ -149,7 +149,7 @@ def _quadratic_pair(X, A, b, F, i, j, rng):
     return ok
 
 
-@compiled
+@part
 def _quadratic_column(X, A, b, F, j, rng):
     """Column j given the others: an exact Fisher-Bingham draw in their complement."""
     n, p = X.shape
@@ -177,7 +177,7 @@ def _quadratic_column(X, A, b, F, j, rng):
 # ---------------------------------------------------------------- Bingham laws, by plane rotations
 
 
-@compiled
+@part
 def bingham_rotations(X, a, b, sweeps, rng):
     """Gibbs sweeps in place for exp(sum a_i b_j x_ij^2): pairs of rows, then pairs of columns; 6 n^2 p operations.
 
@@ -216,7 +216,7 @@ def bingham_rotations(X, a, b, sweeps, rng):
             X[:, j] = -X[:, j]
 
 
-@compiled
+@part
 def _axis_angle(along, across, rng):
     """Cosine and sine of an angle t with density exp(along cos 2t + across sin 2t)."""
     size = math.hypot(along, across)

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from pymc_stiefel.draws._vectors import envelope, vmf_deficit, vmf_sign
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.blas import copy_vector
+from pymc_stiefel.engine.jit.compiling import compiled, part
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 
 # ---------------------------------------------------------------- matrix Langevin
@@ -28,7 +29,7 @@ def langevin_matrices(U, s, Vt, reject, out, rng):
     for k in range(len(s)):
         for j in range(p):
             bound[j] = log_hyp0f1_vector(float(n - j), s[k, j])[0]
-            frame[j] = U[k, :, j]
+            copy_vector(U[k, :, j], frame[j])
         for draw in range(out.shape[1]):
             _langevin_columns(n, s[k], bound, reject[k], top, g, z, rng)
             _haar_across(frame, p, extra, rng)
@@ -44,7 +45,7 @@ def langevin_matrices(U, s, Vt, reject, out, rng):
                     out[k, draw, i, j] = entry
 
 
-@compiled
+@part
 def _langevin_columns(n, s, bound, reject, X, g, z, rng):
     """The first rows of a draw for F = [diag(s); 0], by Hoff's (2009) column proposal with or without rejection.
 
@@ -81,7 +82,7 @@ def _langevin_columns(n, s, bound, reject, X, g, z, rng):
         j += 1
 
 
-@compiled
+@part
 def _orthogonalise(g, X, j, used):
     """Remove the first j rows of X from g, twice, for rounding."""
     for _ in range(2):
@@ -93,7 +94,7 @@ def _orthogonalise(g, X, j, used):
                 g[i] -= dot * X[k, i]
 
 
-@compiled
+@part
 def _place_column(X, j, used, g, z, kappa, m, rng):
     """Row j of X: von Mises-Fisher around g in the complement (dimension m) of the earlier rows, z its noise."""
     deficit = vmf_deficit(float(m), kappa, rng)
@@ -112,7 +113,7 @@ def _place_column(X, j, used, g, z, kappa, m, rng):
         X[j, i] = (1.0 - deficit) * g[i] + across * z[i]
 
 
-@compiled
+@part
 def _haar_across(frame, start, count, rng):
     """Rows ``start`` to ``start + count`` of ``frame``: uniform orthonormal, across the rows before them."""
     n = frame.shape[1]
@@ -159,7 +160,7 @@ def bingham_frames(q, proposals, out, done, rng):
                         out[k, draw, i, j] = entry
 
 
-@compiled
+@part
 def _subspace_proposal(q, c, bound, frame, gram, rng):
     """Propose a subspace, as orthonormal rows of ``frame``; whether it is accepted."""
     p, n = frame.shape

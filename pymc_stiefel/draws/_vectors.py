@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 
 VECTOR_PROPOSALS = 1_000_000
 """Proposals for one vector, after which the draw fails. The worst acceptance rates fall as spread^(-1/2)."""
 
 
-@compiled
+@part
 def vmf_deficit(m, kappa, rng):
     """One minus the cosine to the mean of a von Mises-Fisher vector in R^m, m >= 2 (Wood 1994, Ulrich 1984).
 
@@ -38,7 +38,7 @@ def vmf_deficit(m, kappa, rng):
             return deficit
 
 
-@compiled
+@part
 def circle_deficit(kappa, rng):
     """``vmf_deficit`` for m = 2 without a beta variate: the wrapped Cauchy envelope of Best & Fisher (1979)."""
     b = 1.0 / (2.0 * kappa + math.hypot(2.0 * kappa, 1.0))
@@ -53,7 +53,7 @@ def circle_deficit(kappa, rng):
             return deficit
 
 
-@compiled
+@part
 def vmf_sign(kappa, rng):
     """A sign with odds exp(2 kappa) for plus: von Mises-Fisher in one dimension."""
     return 1.0 if rng.random() * (1.0 + math.exp(-2.0 * kappa)) < 1.0 else -1.0
@@ -67,12 +67,12 @@ def vmf_deficits(m, kappa, out, rng):
             out[k, i] = 1.0 - vmf_sign(kappa[k], rng) if m == 1.0 else vmf_deficit(m, kappa[k], rng)
 
 
-@compiled
+@part
 def _log_cosh(x):
     return abs(x) + math.log1p(math.exp(-2.0 * abs(x))) - math.log(2.0)
 
 
-@compiled
+@part
 def _half_trace(f, q, kappa, slope, c):
     """Half the trace of (c - S)^-1 and its quadratic form in f / kappa; infinite where c - S is not positive."""
     total, first, second = 0.0, 0.0, 0.0
@@ -91,7 +91,7 @@ def _half_trace(f, q, kappa, slope, c):
     return 0.5 * (total + slope * second / rest), first / rest
 
 
-@compiled
+@part
 def _best_shift(f, q, kappa, slope):
     """The c that minimises the bound for a slope, where the half trace is 1, and the squared cosine there."""
     top = q.max()
@@ -116,13 +116,13 @@ def _best_shift(f, q, kappa, slope):
     return high, _half_trace(f, q, kappa, slope, high)[1]
 
 
-@compiled
+@part
 def _slope(kappa, contact):
     root = math.sqrt(contact)
     return 0.5 * kappa * math.tanh(kappa * root) / root
 
 
-@compiled
+@part
 def envelope(f, q):
     """Best envelope of exp(f'x + sum q_i x_i^2): the concentration of f, the slope, c, and the log of the bound."""
     m = float(len(q))
@@ -149,7 +149,7 @@ def envelope(f, q):
     return kappa, slope, c, bound
 
 
-@compiled
+@part
 def fisher_bingham_vector(f, q, fit, out, rng):
     """Exact draw of a unit vector with density exp(f'x + sum q_i x_i^2); ``fit`` is ``envelope(f, q)``.
 

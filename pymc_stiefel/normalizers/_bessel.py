@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 
 DEBYE_ORDER = 12  # terms of the uniform expansion; with nu >= DEBYE_NU the first one left out is below 1e-15
 DEBYE_NU = 25.0
@@ -32,7 +32,7 @@ def _debye_polynomials() -> np.ndarray:
 DEBYE = _debye_polynomials()
 
 
-@compiled
+@part
 def _series(a, x):
     """``(log 0F1(a; x), 0F1(a + 1; x) / 0F1(a; x))`` for x >= 0 by the power series; its terms are positive."""
     term, total = 1.0, 0.0
@@ -49,7 +49,7 @@ def _series(a, x):
     return math.log1p(total), slope / (1.0 + total)
 
 
-@compiled
+@part
 def _debye(nu, kappa):
     """Value and derivative by the uniform expansion for large order (DLMF 10.41.3), Stirling's series divided out."""
     z = kappa / nu

@@ -21,14 +21,14 @@ import math
 import numpy as np
 import scipy.special
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 
 STEP = 0.05
 NODES_MAX = 1000  # on either side of the saddlepoint
 SIGN = np.array([2.0 / math.pi * float(scipy.special.sici(math.pi * k)[0]) for k in range(2 * NODES_MAX + 1)])
 
 
-@compiled
+@part
 def saddlepoint_gap(a):
     """Distance d of the saddlepoint from max(a): sum 1 / (2 (d + max(a) - a_i)) = 1, between 1/2 and n/2."""
     top = a.max()
@@ -45,7 +45,7 @@ def saddlepoint_gap(a):
     return d
 
 
-@compiled
+@part
 def _contour(a, p):
     """Offsets z - max(a) on the nodes, the weights phi(z) dz, and the logarithm of the scale taken out of them."""
     n, top = len(a), a.max()
@@ -71,7 +71,7 @@ def _contour(a, p):
     return offset, weight, log_scale
 
 
-@compiled
+@part
 def _log_integral_vector(a):
     """p = 1: log of the contour integral and its derivative in a."""
     offset, weight, log_scale = _contour(a, 1)
@@ -83,7 +83,7 @@ def _log_integral_vector(a):
     return top + log_scale + math.log(total), grad
 
 
-@compiled
+@part
 def _polynomials(offset, weight, p):
     """Polynomials of degree 0..p-1 on the nodes, orthonormal for |weight| (Arnoldi), and the log of the product of
     their leading coefficients."""
@@ -106,7 +106,7 @@ def _polynomials(offset, weight, p):
     return P, log_total
 
 
-@compiled
+@part
 def _log_integral_frame(a, p):
     """p >= 2: log of the ordered contour integral, a Pfaffian, and its derivative in a."""
     offset, weight, log_scale = _contour(a, p)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._functions import log_hyp0f1
 
@@ -18,13 +18,13 @@ STEP = 3e-3
 CLOSE = 1e-3  # values nearer than this, relative to their size, count as equal: divided differences lose digits
 
 
-@compiled
+@part
 def _combine(near, far, step):
     """The five-point formula, from the differences over two and four steps."""
     return (8.0 * near - far) / (12.0 * step)
 
 
-@compiled
+@part
 def _langevin_hessian(n, s):
     p = len(s)
     hessian = np.empty((p, p))
@@ -40,7 +40,7 @@ def _langevin_hessian(n, s):
     return 0.5 * (hessian + hessian.T)
 
 
-@compiled
+@part
 def _bingham_hessian(p, a):
     n = len(a)
     hessian = np.empty((n, n))
@@ -62,7 +62,7 @@ def singular_curvature(n, s, direction):
     return _langevin_hessian(n, s) @ direction
 
 
-@compiled
+@part
 def _divided(x, g, hessian):
     """(g_i - g_j) / (x_i - x_j), with the limit where the x are close."""
     size = len(x)

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 from pymc_stiefel.normalizers._recurrence import log_hyp0f1_recurrence
 from pymc_stiefel.normalizers._saddlepoint import log_hyp0f1_saddlepoint
@@ -62,7 +62,7 @@ def _exact(n, s):
     return log_hyp0f1_recurrence(n, s)
 
 
-@compiled
+@part
 def _continued(n, s):
     """The exact value at an inner point plus the saddlepoint's difference from there to s.
 
@@ -82,7 +82,7 @@ def _continued(n, s):
     return far + value - near, far_grad + slope * (grad - near_grad)
 
 
-@compiled
+@part
 def _muirhead(n, s):
     r"""p = 2: :math:`\sum_k (x_1 x_2)^k / [(a-\frac12)_k (a)_{2k} k!]\, {}_0F_1(a+2k; x_1+x_2)`, all terms positive.
 
@@ -127,6 +127,6 @@ def _muirhead(n, s):
     return values[0] + math.log1p(total), grad
 
 
-@compiled
+@part
 def _muirhead_divisor(a, k):
     return (k + 1.0) * (a - 0.5 + k) * (a + 2.0 * k) * (a + 2.0 * k + 1.0)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_stiefel.engine.jit.blas import copy_matrix
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import part
 from pymc_stiefel.normalizers._recurrence_tables import TABLES
 
 STEP_DOWN = 1e-200  # applied to everything whenever the sum passes its inverse
@@ -78,7 +78,7 @@ RECURRENCE_4 = _read(TABLES[4], 4)
 RECURRENCE_5 = _read(TABLES[5], 5)
 
 
-@compiled
+@part
 def _entries(n, y, entry, coefficient, powers, count):
     """Values of the entries of P at n and y."""
     p = len(y)
@@ -98,7 +98,7 @@ def _entries(n, y, entry, coefficient, powers, count):
     return values
 
 
-@compiled
+@part
 def _eliminate(matrix, rhs):
     """Solve in place by elimination; the order of the unknowns makes the matrix nearly lower triangular."""
     size = len(rhs)
@@ -115,7 +115,7 @@ def _eliminate(matrix, rhs):
         rhs[i] /= matrix[i, i]
 
 
-@compiled
+@part
 def _sum_recurrence(p, row, column, degree, values):
     """Sum over m of u_m, the part of f beyond its first term, and the logarithm of the factor taken out of both."""
     size, depth = 2**p, degree.max()
@@ -156,7 +156,7 @@ def _sum_recurrence(p, row, column, degree, values):
         m += 1
 
 
-@compiled
+@part
 def _exact(n, s, table):
     """``log 0F1(n/2; diag(s)^2 / 4)`` and its derivative in s, by the recurrence of a table."""
     y = s * s
@@ -173,7 +173,7 @@ def _exact(n, s, table):
     return math.log1p(excess), grad
 
 
-@compiled
+@part
 def log_hyp0f1_recurrence(n, s):
     """The exact value and derivative for p = 3, 4, 5."""
     if len(s) == 3:

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import part
 
 STEP = 1e-100  # of the complex-step derivative: no difference is formed, so the derivative is exact to rounding
 
 
-@compiled
+@part
 def _diagrams(a, N, c):
     """The second-order term for exponent N/2 and prefactor c/2, with ``a`` the values of s^2 / (4 saddlepoint)."""
     p = len(a)
@@ -51,7 +51,7 @@ def _diagrams(a, N, c):
     return total
 
 
-@compiled
+@part
 def _diagrams_at_zero(p, N, c):
     """``_diagrams`` for s = 0, where all entries have the same variance."""
     fourth = ((p + 1) ** 2 + (p + 1) + 3 + p * (p + 2)) / (8.0 * N)
@@ -59,7 +59,7 @@ def _diagrams_at_zero(p, N, c):
     return p * (fourth - cubic + c * ((p + 1) * 0.25 - 0.25 * c) / N)
 
 
-@compiled
+@part
 def _value(n, s):
     """The approximation at s (real or complex)."""
     p = len(s)
@@ -83,7 +83,7 @@ def _value(n, s):
     return value + _diagrams(a, N, c) - _diagrams_at_zero(p, N, c)
 
 
-@compiled
+@part
 def log_hyp0f1_saddlepoint(n, s):
     """Approximate ``log 0F1(n/2; diag(s)^2 / 4)`` and its derivative in s; p^4 operations."""
     z = s.astype(np.complex128)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_stiefel.engine.jit.compiling import compiled
+from pymc_stiefel.engine.jit.compiling import compiled, part
 
 
-@compiled
+@part
 def signed_svd(Z, special):
     """Thin SVD; for ``special`` with U V' a rotation and the sign of the determinant in the last singular value."""
     U, s, Vt = np.linalg.svd(Z, False)
@@ -17,7 +17,7 @@ def signed_svd(Z, special):
     return U, s, Vt
 
 
-@compiled
+@part
 def _rotation_part(T, s):
     """The skew K with K diag(s) + diag(s) K = T, for skew T."""
     K = np.zeros(T.shape)

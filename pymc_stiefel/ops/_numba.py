@@ -23,7 +23,7 @@ from pytensor.tensor.random.op import RandomVariableWithCoreShape
 
 from pymc_stiefel.engine.jit.blas import copy_matrix, copy_vector
 from pymc_stiefel.engine.jit.caching import source_key
-from pymc_stiefel.engine.jit.compiling import Routine, compiled
+from pymc_stiefel.engine.jit.compiling import Routine, compiled, part
 from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
@@ -112,7 +112,7 @@ def _polar_pullback(n, p, special, first, second, out):
     return 0.0
 
 
-@compiled
+@part
 def _log_hyp0f1_or_nan(n, s):
     for k in range(len(s)):
         if not (np.isfinite(s[k]) and s[k] >= 0.0):
