@@ -68,7 +68,7 @@ def test_an_edited_file_changes_the_keys_of_what_it_goes_into(copy):
     closures = {path: closure(path, copy) for path in users}
     before = keys(copy, users)
     helpers = set.union(*closures.values())
-    assert copy / "engine" / "vectors.py" in closures[copy / "compile" / "rewrites" / "products.py"]
+    assert copy / "engine" / "jit" / "vectors.py" in closures[copy / "compile" / "rewrites" / "products.py"]
     for edited in [*sorted(helpers), copy / "plots" / "_figures.py"]:
         text = edited.read_text()
         edited.write_text(text + "\nEDITED = True\n")
