@@ -82,7 +82,7 @@ assert np.all(abs(aligned["scale"].mean(("chain", "draw")) - 0.5**0.5) < 0.15)
 # %% [markdown]
 # ## When to use this
 # Use it when signals add up linearly, are independent, and at most one of them is close to normal: sound, EEG channels,
-# shocks in economics. The posterior shows what FastICA cannot. If two sources are both close to normal, the matrix turns
-# freely in their plane, and exactly these two get wide intervals. For sources with light tails replace the Laplace
+# shocks in economics. The posterior shows what FastICA cannot: if two sources are both close to normal, the matrix
+# turns freely in their plane, and exactly these two get wide intervals. For sources with light tails replace the Laplace
 # distribution by another one. Do not use it if the sources are correlated, or if there are fewer channels than sources.
 # Whitening treats the covariance as known; that is harmless with hundreds of samples, and not with thirty.
