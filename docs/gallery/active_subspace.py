@@ -84,7 +84,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constraine
 dots = left.scatter(*(x_train @ basis).T, c=y_train, cmap="viridis", s=40)
 figure.colorbar(dots, ax=left, label="output of the run")
 left.set(xlabel="first direction of the mean plane", ylabel="second direction of the mean plane")
-right.errorbar(f_test, mean, 2 * spread, fmt=".", color="tab:blue", elinewidth=0.5)
+right.errorbar(f_test, mean, 2 * spread, fmt=".", color="C0", elinewidth=0.5)
 right.axline((0, 0), slope=1, color="black", ls="--", lw=1)
 right.set(xlabel="true value of a new run", ylabel="predicted value, ± 2 sd")
 

@@ -71,9 +71,9 @@ print(f"largest nested R-hat: M {table['r_hat_nested'].max():.3f}, kappa {kappa_
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained", dpi=90)
 for k, axis in enumerate(axes):
-    axis.hist(kappa[..., k].ravel(), 40, density=True, color="tab:blue", alpha=0.5, label="all draws")
+    axis.hist(kappa[..., k].ravel(), 40, density=True, color="C0", alpha=0.5, label="all draws")
     axis.plot(kappa[..., k].mean(1), np.zeros(chains), "|", ms=15, color="black", label="means of the chains")
-    axis.axvline(kappa_true[k], color="tab:orange", ls="--", label="truth")
+    axis.axvline(kappa_true[k], color="C1", ls="--", label="truth")
     axis.set(xlabel=f"concentration of column {k + 1}", ylabel="density")
 axes[0].legend(fontsize=8)
 

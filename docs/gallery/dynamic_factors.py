@@ -84,8 +84,8 @@ time = np.arange(2018, 2018 + years)
 for k in range(rank):
     for asset, axis in enumerate(axes[k]):
         low, middle, high = np.quantile(U[:, :, asset, k], [0.05, 0.5, 0.95], axis=0)
-        axis.fill_between(time, low, high, color="tab:blue", alpha=0.3, lw=0, label="90 % interval")
-        axis.plot(time, middle, color="tab:blue", label="posterior median")
+        axis.fill_between(time, low, high, color="C0", alpha=0.3, lw=0, label="90 % interval")
+        axis.plot(time, middle, color="C0", label="posterior median")
         axis.plot(time, U_true[:, asset, k], "--", color="black", label="truth")
         axis.set_title(f"asset {'ABC'[asset]}, factor {k + 1}")
     axes[k, 0].set_ylabel("loading")

@@ -65,8 +65,8 @@ for k in range(n):
 figure, axes = plt.subplots(n, 1, figsize=(9, 6), sharex=True, layout="constrained", dpi=90)
 for k, axis in enumerate(axes):
     low, high = (mean - 2 * sd)[:80, k], (mean + 2 * sd)[:80, k]
-    axis.fill_between(range(80), low, high, color="tab:orange", alpha=0.6, lw=0, label="recovered, ± 2 sd")
-    axis.plot(source_true[:80, k], color="tab:blue", lw=1, label="true")
+    axis.fill_between(range(80), low, high, color="C1", alpha=0.6, lw=0, label="recovered, ± 2 sd")
+    axis.plot(source_true[:80, k], color="C0", lw=1, label="true")
     axis.set_ylabel(f"source {k + 1}")
 axes[0].legend(ncols=2, loc="upper right", fontsize=8)
 axes[-1].set_xlabel("sample")

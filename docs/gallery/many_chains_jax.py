@@ -63,20 +63,20 @@ warnings = pst.check(idata, model)
 
 # %% [markdown]
 # ## Answer
-# Each of the 256 chains gives its own estimate from 100 draws. Their mean is the answer, and their spread shows how
-# little a single short chain knows.
+# The means of single chains scatter far less than the draws: every chain of 100 draws has seen the whole posterior. On
+# the right, no group shows a trend that would come from its starting point.
 
 # %%
 noise = idata["posterior"]["noise"]
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained", dpi=90)
 bins = np.linspace(*np.quantile(noise, [0.001, 0.999]), 30)
-left.hist(noise.values.ravel(), bins, density=True, color="tab:blue", alpha=0.5, label="all draws")
+left.hist(noise.values.ravel(), bins, density=True, color="C0", alpha=0.5, label="all draws")
 left.hist(noise.mean("draw").values, bins, density=True, histtype="step", color="black", label="means of the chains")
-left.axvline(noise_true, color="tab:orange", ls="--", label="truth")
+left.axvline(noise_true, color="C1", ls="--", label="truth")
 left.set(xlabel="standard deviation of the noise", ylabel="density")
 left.legend(fontsize=8)
 for trace in noise.values.reshape(8, 32, -1).mean(1):
-    right.plot(trace, color="tab:blue", lw=0.7, alpha=0.7)
+    right.plot(trace, color="C0", lw=0.7, alpha=0.7)
 right.axhline(float(noise.mean()), color="black", lw=1, label="mean of all draws")
 right.set(xlabel="draw", ylabel="noise, mean of each group of 32 chains")
 right.legend(fontsize=8)

@@ -96,9 +96,9 @@ forecast = expit(strength).mean(("chain", "draw")).values
 figure, (plane, scores) = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", dpi=90)
 for a, b in zip(i[link == 1], j[link == 1], strict=True):
     plane.plot(*place[[a, b]].T, color="0.8", lw=0.5, zorder=0)
-plane.errorbar(*place.T, spread[:, 1], spread[:, 0], fmt="o", ms=4, color="tab:blue", ecolor="tab:blue", elinewidth=0.5)
+plane.errorbar(*place.T, spread[:, 1], spread[:, 0], fmt="o", ms=4, color="C0", ecolor="C0", elinewidth=0.5)
 plane.set(xlabel="position along the direction of attraction", ylabel="position along the direction of avoidance")
-for value, label, colour in ((0, "no link", "tab:orange"), (1, "link", "tab:blue")):
+for value, label, colour in ((0, "no link", "C1"), (1, "link", "C0")):
     scores.hist(forecast[~seen & (link == value)], np.linspace(0, 1, 11), alpha=0.6, label=label, color=colour)
 scores.set(xlabel="predicted probability of a link", ylabel="pairs that were set aside")
 scores.legend()

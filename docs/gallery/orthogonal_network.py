@@ -80,14 +80,14 @@ print(f"accuracy {right.mean():.3f}, mean confidence {confidence.mean():.3f}, an
 # %%
 figure, (left, reliability) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", dpi=90)
 bins = np.linspace(1 / 3, 1, 15)
-left.hist(confidence, bins, density=True, alpha=0.6, color="tab:blue", label="3, 5 or 8, new images")
-left.hist(nines, bins, density=True, alpha=0.6, color="tab:orange", label="9, never seen")
+left.hist(confidence, bins, density=True, alpha=0.6, color="C0", label="3, 5 or 8, new images")
+left.hist(nines, bins, density=True, alpha=0.6, color="C1", label="9, never seen")
 left.set(xlabel="largest class probability", ylabel="density")
 left.legend()
 groups = np.array_split(np.argsort(confidence), 6)
 mean, share = np.transpose([(confidence[group].mean(), right[group].mean()) for group in groups])
 error = np.sqrt(share * (1 - share) / len(groups[-1]))
-reliability.errorbar(mean, share, 2 * error, fmt="o", color="tab:blue")
+reliability.errorbar(mean, share, 2 * error, fmt="o", color="C0")
 reliability.axline((1, 1), slope=1, color="black", ls="--", lw=1)
 reliability.set(xlabel="mean confidence", ylabel="share of right answers, ± 2 standard errors")
 
