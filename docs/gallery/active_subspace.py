@@ -86,7 +86,7 @@ figure.colorbar(dots, ax=left, label="output of the run")
 left.set(xlabel="first direction of the mean plane", ylabel="second direction of the mean plane")
 right.errorbar(f_test, mean, 2 * spread, fmt=".", color="C0", elinewidth=0.5)
 right.axline((0, 0), slope=1, color="black", ls="--", lw=1)
-right.set(xlabel="true value of a new run", ylabel="predicted value, ± 2 sd")
+_ = right.set(xlabel="true value of a new run", ylabel="predicted value, ± 2 sd")
 
 # %%
 # Catches chains that found another plane, draws from the prior, and a plane that is too certain: new runs are predicted

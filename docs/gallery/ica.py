@@ -69,7 +69,7 @@ for k, axis in enumerate(axes):
     axis.plot(source_true[:80, k], color="C0", lw=1, label="true")
     axis.set_ylabel(f"source {k + 1}")
 axes[0].legend(ncols=2, loc="upper right", fontsize=8)
-axes[-1].set_xlabel("sample")
+_ = axes[-1].set_xlabel("sample")
 
 # %%
 # Catches chains that are stuck between the modes or did not leave the prior (z is far from one in size, or the sources

@@ -89,7 +89,7 @@ mean, share = np.transpose([(confidence[group].mean(), right[group].mean()) for 
 error = np.sqrt(share * (1 - share) / len(groups[-1]))
 reliability.errorbar(mean, share, 2 * error, fmt="o", color="C0")
 reliability.axline((1, 1), slope=1, color="black", ls="--", lw=1)
-reliability.set(xlabel="mean confidence", ylabel="share of right answers, ± 2 standard errors")
+_ = reliability.set(xlabel="mean confidence", ylabel="share of right answers, ± 2 standard errors")
 
 # %%
 # Catches draws from the prior (right for a third of the images), a chain that is stuck in one overconfident solution
