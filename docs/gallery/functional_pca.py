@@ -75,7 +75,7 @@ axes[2].vlines(t[~seen[chosen]], low, high, color="C0", alpha=0.6, lw=3, label="
 axes[2].plot(t[seen[chosen]], y[chosen, seen[chosen]], "o", color="C1", label="measured")
 axes[2].plot(t[~seen[chosen]], y[chosen, ~seen[chosen]], "x", color="black", label="not shown to the model")
 axes[2].set(xlabel="time", ylabel="value of one curve")
-axes[2].legend(fontsize=8)
+axes[2].legend(fontsize=8, loc="upper center")
 
 # %%
 # Catches a chain that crawls along the stiff prior or sits at a wrong shape, and draws from the prior: errors of the
