@@ -6,9 +6,10 @@ from numba import carray
 
 from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.blocks import Metric, make_layout, make_point
+from pymc_stiefel.engine.drifts import drift_address, scratch_size
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, evaluate, step
 from pymc_stiefel.engine.jit.blas import make_blas
-from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_drift, drift_address, scratch_size
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_drift
 from pymc_stiefel.engine.jit.random import random_source
 from pymc_stiefel.engine.phase_space import draw_momentum
 from pymc_stiefel.engine.sampler import Sampler, Settings
