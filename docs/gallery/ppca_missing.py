@@ -81,7 +81,7 @@ for k, ax in enumerate(axes):
     ax.fill_between(range(1, 13), *np.quantile(draws[k], [0.05, 0.95], axis=0), alpha=0.35, label="90% interval")
     ax.plot(range(1, 13), true, "k.--", linewidth=1, label="truth")
     ax.set(xlabel="sensor number", ylabel="loading" if k == 0 else None, title=f"component {k + 1}")
-axes[0].legend()
+axes[0].legend(loc="lower right")
 
 # %%
 # A sampler that is too sure of itself or misses directions leaves the truth outside its draws. If missing entries were
