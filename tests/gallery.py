@@ -32,6 +32,8 @@ def shortened(sample, draws: int, tune: int, chains: int, **always):
     def short(given: int = draws, **options):
         options = options | {"tune": min(options.get("tune", tune), tune)} if tune else options
         options["chains"] = min(options.get("chains", chains), chains)
+        if isinstance(options.get("initvals"), list):
+            options["initvals"] = options["initvals"][: options["chains"]]
         return sample(min(options.pop("draws", given), draws), **(options | always))
 
     return short
