@@ -18,7 +18,7 @@ def card(path: Path) -> str:
 :::{{grid-item-card}} {title.removeprefix("# ").strip()}
 :link: {path.stem}
 :link-type: doc
-:img-bottom: ../images/gallery/{path.stem}.png
+:img-top: ../images/gallery/{path.stem}.png
 :img-alt: last picture of this notebook
 
 {paragraph}

@@ -18,10 +18,14 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 THUMBNAILS = DOCS / "images" / "gallery"
-WIDTH = 400  # of a thumbnail, pixels
+THUMBNAIL = (400, 220)  # pixels; the same for all, so that cards line up
 LARGEST = 250_000  # bytes of a notebook; every clone of the repository carries them all
 TIME = re.compile(r" took \d+ seconds?")  # of pm.sample: it would change with each record
-STYLE = "figure.dpi: 90\nfont.size: 10\n"
+STYLE = """
+figure.dpi: 90
+font.size: 10
+axes.prop_cycle: cycler(color=["0072B2", "D55E00", "009E73", "CC79A7", "E69F00", "56B4E9", "000000"])
+"""  # colours of Okabe and Ito, which colour-blind readers can tell apart
 
 
 def read(path: Path) -> Any:
@@ -81,7 +85,7 @@ def pictures(notebook: Any) -> list[bytes]:
 
 def record(path: Path) -> None:
     import nbformat
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     notebook = read(path)
     execute(notebook, path.parent)
@@ -93,8 +97,8 @@ def record(path: Path) -> None:
         raise ValueError(f"{path} draws no picture, and the gallery shows one of each notebook")
     last = Image.open(io.BytesIO(shown[-1])).convert("RGB")
     THUMBNAILS.mkdir(parents=True, exist_ok=True)
-    height = round(last.height * WIDTH / last.width)
-    last.resize((WIDTH, height), Image.Resampling.LANCZOS).save(THUMBNAILS / f"{path.stem}.png", optimize=True)
+    small = ImageOps.pad(last, THUMBNAIL, Image.Resampling.LANCZOS, color="white")
+    small.save(THUMBNAILS / f"{path.stem}.png", optimize=True)
     path.with_suffix(".ipynb").write_text(text)
     print(f"{path.stem}: {len(text) // 1000} kB, {len(shown)} pictures")
 

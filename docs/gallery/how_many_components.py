@@ -1,8 +1,8 @@
 # %% [markdown]
 # # How many components?
 #
-# The posterior probability of each number of components of a factor model, by sequential Monte Carlo on the manifold. Where
-# a scree plot leaves you to judge, this gives probabilities.
+# The posterior probability of each number of components of a factor model, by sequential Monte
+# Carlo on the manifold. Where a scree plot leaves you to judge, this gives probabilities.
 
 # %%
 import numpy as np
@@ -30,9 +30,9 @@ print("eigenvalues of the covariance matrix:", eigenvalues.round(2))
 #
 # ## Models
 #
-# One for each rank. `scale_prior="normal"` means independent standard normal loadings: under this prior the length of a
-# component stays away from zero. With a prior that allows vanishing components, four components with one near zero would
-# be nearly the same model as three.
+# One for each rank. `scale_prior="normal"` means independent standard normal loadings: under this
+# prior the length of a component stays away from zero. With a prior that allows vanishing
+# components, four components with one near zero would be nearly the same model as three.
 
 # %%
 models = {
@@ -45,8 +45,9 @@ models = {
 # %% [markdown]
 # ## Sampling
 #
-# `compare_ranks` moves a population of particles from the prior to the posterior of each model and estimates the
-# marginal likelihood on the way. The error comes from the spread between independent runs.
+# `compare_ranks` moves a population of particles from the prior to the posterior of each model and
+# estimates the marginal likelihood on the way. The error comes from the spread between independent
+# runs.
 
 # %%
 found = pst.compare_ranks(models, 300, chains=2, random_seed=1, progressbar=False)
@@ -55,7 +56,8 @@ found.round(3)
 # %% [markdown]
 # ## Answer and diagnosis
 #
-# Sample the most probable model as usual and check the chains; an empty list means that no check failed.
+# Sample the most probable model as usual and check the chains; an empty list means that no check
+# failed.
 
 # %%
 best = int(found["probability"].idxmax())
@@ -78,8 +80,8 @@ pst.plot_ranks(found)
 # %% [markdown]
 # ## Is the estimate right?
 #
-# For one component the marginal likelihood can be computed: the integral over the direction is the normalising constant
-# of a Bingham law, and two integrals remain, over the length and the noise.
+# For one component the marginal likelihood can be computed: the integral over the direction is the
+# normalising constant of a Bingham law, and two integrals remain, over the length and the noise.
 
 
 # %%
@@ -100,8 +102,8 @@ exact = exact_log_marginal(table)
 print(f"log marginal likelihood of rank 1: {found.loc[1, 'log_marginal']:.2f}, exact {exact:.2f}")
 
 # %%
-# Particles that do not follow the tempered posterior, or weights that are wrong, miss the exact value; chains with a wrong
-# target miss the true lengths.
+# Particles that do not follow the tempered posterior, or weights that are wrong, miss the exact
+# value; chains with a wrong target miss the true lengths.
 assert abs(found.loc[1, "log_marginal"] - exact) < 0.5
 assert best == 3
 assert found["probability"][3] > 0.8
@@ -111,8 +113,9 @@ assert (abs(z) < 3).all()
 # %% [markdown]
 # ## When to use this
 #
-# Use it where the number of components is a question of its own, or where several numbers should be averaged over. The
-# answer depends on the prior: very wide loadings favour few components whatever the data say, so standardise the data and
-# choose a prior that you would defend. For prediction only, leave-one-out cross-validation (`az.loo`) answers another
-# question, how well new rows are predicted. With tens of components and thousands of features the particles need much time;
-# then fix a generous rank and let a prior shrink the lengths.
+# Use it where the number of components is a question of its own, or where several numbers should be
+# averaged over. The answer depends on the prior: very wide loadings favour few components whatever
+# the data say, so standardise the data and choose a prior that you would defend. For prediction
+# only, leave-one-out cross-validation (`az.loo`) answers another question, how well new rows are
+# predicted. With tens of components and thousands of features the particles need much time; then
+# fix a generous rank and let a prior shrink the lengths.

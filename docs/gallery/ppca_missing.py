@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Probabilistic PCA with missing entries
 #
-# Principal components of a table a quarter of whose entries are missing, with intervals for the components and for
-# every missing entry. No row is dropped and nothing is filled in beforehand.
+# Principal components of a table a quarter of whose entries are missing, with intervals for the
+# components and for every missing entry. No row is dropped and nothing is filled in beforehand.
 
 # %%
 import matplotlib.pyplot as plt
@@ -14,8 +14,8 @@ import pymc_stiefel as pst
 # %% [markdown]
 # ## Data
 #
-# Twelve sensors on a line record 150 times. Two patterns explain most of what they see: a common level and a
-# gradient. One reading in four is lost.
+# Twelve sensors on a line record 150 times. Two patterns explain most of what they see: a common
+# level and a gradient. One reading in four is lost.
 
 # %%
 rng = np.random.default_rng(7)
@@ -32,9 +32,9 @@ print(f"{lost.sum()} of {lost.size} readings are lost; {(~lost.any(axis=1)).sum(
 # %% [markdown]
 # ## Model
 #
-# Rows are normal with covariance $U\,\mathrm{diag}(d^2)\,U' + \sigma^2 I$, where $U$ has orthonormal columns.
-# Scores and missing entries are integrated out by `LowRankMvNormal`, so that only $U$, $d$ and $\sigma$ are
-# sampled.
+# Rows are normal with covariance $U\,\mathrm{diag}(d^2)\,U' + \sigma^2 I$, where $U$ has
+# orthonormal columns. Scores and missing entries are integrated out by `LowRankMvNormal`, so that
+# only $U$, $d$ and $\sigma$ are sampled.
 
 # %%
 with pm.Model(coords={"sensor": sensors, "component": [1, 2]}) as model:
@@ -46,8 +46,8 @@ with pm.Model(coords={"sensor": sensors, "component": [1, 2]}) as model:
 # %% [markdown]
 # ## Sampling and diagnosis
 #
-# The model does not see the sign of a column of $U$, so R-hat of raw entries means nothing. `pst.check` finds this
-# out and looks at aligned draws. An empty list means that no check failed.
+# The model does not see the sign of a column of $U$, so R-hat of raw entries means nothing.
+# `pst.check` finds this out and looks at aligned draws. An empty list means that no check failed.
 
 # %%
 with model:
@@ -84,8 +84,9 @@ for k, ax in enumerate(axes):
 axes[0].legend(loc="lower right")
 
 # %%
-# A sampler that is too sure of itself or misses directions leaves the truth outside its draws. If missing entries were
-# not integrated out correctly, their intervals would cover too few of them, or too many.
+# A sampler that is too sure of itself or misses directions leaves the truth outside its draws. If
+# missing entries were not integrated out correctly, their intervals would cover too few of them, or
+# too many.
 spread = pst.principal_angles(idata, "U").values.max(axis=-1)
 centre = pst.mean(idata, "U", kind="subspace").values
 off = pst.principal_angles(centre[None, None], to=patterns).values.max()
@@ -98,8 +99,9 @@ for name, true in {"d": lengths, "sigma": noise_sd}.items():
 # %% [markdown]
 # ## When to use this
 #
-# Use it where features have one unit and one noise level, and where the entries are missing for reasons that do not
-# depend on their values. If units differ, give each feature a noise of its own, which makes it a factor model. If
-# entries are missing *because* of their values, such as readings above a limit, model that; leaving them out is
-# then biased. With a complete table and tens of thousands of rows classical PCA gives the same components, and the
-# intervals are too narrow to matter.
+# Use it where features have one unit and one noise level, and where the entries are missing for
+# reasons that do not depend on their values. If units differ, give each feature a noise of its own,
+# which makes it a factor model. If entries are missing *because* of their values, such as readings
+# above a limit, model that; leaving them out is then biased. With a complete table and tens of
+# thousands of rows classical PCA gives the same components, and the intervals are too narrow to
+# matter.
