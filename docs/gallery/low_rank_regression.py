@@ -55,7 +55,7 @@ with pm.Model(coords={"predictor": range(m), "response": range(n), "pair": [1, 2
 
 # %%
 with model:
-    idata = pm.sample(chains=4, random_seed=1, compute_convergence_checks=False)
+    idata = pm.sample(2000, chains=4, random_seed=1, compute_convergence_checks=False)
     warnings = pst.check(idata)
 warnings
 

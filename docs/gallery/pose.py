@@ -21,7 +21,7 @@ import pymc_stiefel as pst
 
 # %%
 rng = np.random.default_rng(8)
-x = rng.normal(size=(6, 3)) * 0.06  # on the body, metres
+x = rng.normal(size=(6, 3)) * 0.03  # on the body, metres
 x[:, 0] = np.linspace(-1, 1, 6)
 R_true, t_true, sigma = Rotation.random(random_state=3).as_matrix(), np.array([2.0, -1.0, 0.5]), 0.05
 y = x @ R_true.T + t_true + sigma * rng.normal(size=x.shape)

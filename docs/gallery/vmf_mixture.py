@@ -110,10 +110,14 @@ ax.legend(loc="upper right", bbox_to_anchor=(1.2, 1.05), markerscale=1.5)
 
 # %%
 # A chain that swaps labels or is stuck in a poor mode misses concentrations, shares and centres by
-# many standard deviations; a wrong normalising constant shifts the concentrations.
+# many standard deviations, and a wrong normalising constant shifts the concentrations. A sampler
+# that is too wide has shares that are less certain than nearly known counts allow.
 for name, truth in {"kappa": kappa_true, "shares": shares_true}.items():
     z = (posterior[name].mean(("chain", "draw")) - truth) / posterior[name].std(("chain", "draw"))
     assert (abs(z) < 3).all(), (name, z.values)
+counted = np.sqrt(shares_true * (1 - shares_true) / len(x))
+wider = posterior["shares"].std(("chain", "draw")).values / counted
+assert ((wider > 0.75) & (wider < 1.6)).all(), wider
 missed = np.degrees(np.arccos((middle * centres).sum(-1)))
 assert (missed < 2 * np.quantile(radius, 0.9, axis=(0, 1))).all(), missed
 assert right > right_possible - 0.03
