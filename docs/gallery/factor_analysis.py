@@ -46,7 +46,7 @@ model
 
 # %%
 with model:
-    idata = pm.sample(chains=4, random_seed=1, target_accept=0.9, compute_convergence_checks=False)
+    idata = pm.sample(700, tune=500, chains=4, random_seed=1, compute_convergence_checks=False)
     warnings = pst.check(idata)
 warnings
 
