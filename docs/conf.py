@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pymc_stiefel
 
-sys.path.insert(0, str(Path(__file__).parent))  # for gallery.py
+sys.path.insert(0, str(Path(__file__).parent))  # for our directives
 
 project = "pymc_stiefel"
 author = "The pymc_stiefel developers"
@@ -17,14 +17,15 @@ copyright = author
 version = release = pymc_stiefel.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # Markdown, and the notebooks of docs/gallery
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "numpydoc",
     "sphinx_design",
-    "gallery",
+    "examples_directive",
+    "gallery_directive",
 ]
 exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
@@ -37,6 +38,8 @@ nitpick_ignore_regex = [
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # docs/run_gallery.py records the outputs
+nb_merge_streams = True
 
 autosummary_generate = True
 autodoc_typehints = "none"
