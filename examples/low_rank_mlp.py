@@ -9,6 +9,8 @@ training images of MNIST, tested on the other 10 000: ``python examples/low_rank
 from __future__ import annotations
 
 import json
+import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -80,12 +82,15 @@ def learn(kind: str, images: Images, ranks: tuple[int, int], epochs: int, seed: 
     epoch = pass_of(loss, transformation, BATCH, augment=shift if size == 784 else None)
     chain = Chain(params, transformation.init(params), jax.random.PRNGKey(seed))
     curves: dict[str, list] = {f"{part} {what}": [] for part in ("training", "test") for what in ("loss", "accuracy")}
+    curves["seconds"] = []
     for k in range(epochs):
+        begin = time.perf_counter()
         chain, _ = epoch(chain, images.x_train, images.y_train)
         for part, x, y in (("training", images.x_train, images.y_train), ("test", images.x_test, images.y_test)):
             found = pst.jax.ensemble(network, [chain.params], x[:10_000], y[:10_000])
             curves[f"{part} loss"].append(-found.log_score)
             curves[f"{part} accuracy"].append(found.accuracy)
+        curves["seconds"].append(time.perf_counter() - begin)
         print(f"seed {seed}, {kind}, epoch {k + 1}: test accuracy {100 * found.accuracy:.2f} %", flush=True)
     return curves
 
@@ -125,3 +130,57 @@ def remembered(path: Path | None, work) -> dict[str, list]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(found))
     return found
+
+
+# %%
+REMARKS = [
+    "Ten epochs in batches of 128 (the paper has 20): momentum SGD on the manifold with steps of 0.025 for U and V, "
+    "Adam with rate 0.001 for the rest and for the bottleneck, cosine schedules, biases, rectifiers, normal priors on "
+    "what is free. While learning, batches are shifted by at most a pixel, for both networks alike; without that both "
+    "reach 100 % on the training images, and the SVD 97.7 to 97.9 % on the validation set. Training scores are those "
+    "of the first 10 000 images.",
+    "The step size of the SVD and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training images, "
+    "the rate of the bottleneck is Adam's usual one. The test images are those of the paper, the last 10 000 of the "
+    "training file.",
+]
+RATES = {"svd": (0.001, 0.025), "bottleneck": (0.001, 0.0)}
+
+
+def main() -> None:
+    parser = options_of(__doc__, "low_rank_mlp.png", data=DATA_HELP)
+    parser.add_argument("--runs", type=int, default=1, help="independent runs, with seeds from --seed on")
+    parser.add_argument("--state", type=Path, help="folder where finished networks are saved, and taken from")
+    options = parser.parse_args()
+    images, ranks, epochs, rates = load_images(options.data), (100, 10), 10, RATES
+    if options.data is None:
+        ranks, epochs, rates = (
+            (20, 10),
+            40 if options.quick else 100,
+            {"svd": (0.003, 0.05), "bottleneck": (0.003, 0.0)},
+        )
+    else:
+        images, (x, y) = with_validation(images)  # the paper tests on these images
+        images = images._replace(name="MNIST, first 50 000 training images + the other 10 000", x_test=x, y_test=y)
+        epochs = 2 if options.quick else epochs
+    seeds = list(range(options.seed, options.seed + options.runs))
+    found: dict[str, list[dict]] = {kind: [] for kind in KINDS}
+    for seed in seeds:
+        for kind in KINDS:
+            path = options.state and options.state / f"{kind}-{seed}.json"
+            found[kind].append(remembered(path, partial(learn, kind, images, ranks, epochs, seed, rates)))
+    rows = table(found, mnist=options.data is not None)
+    seconds = sum(sum(curves["seconds"]) for runs in found.values() for curves in runs)
+    finish(
+        options,
+        picture(found),
+        title="6. Low-rank network",
+        data=images.name,
+        rows=rows,
+        remarks=REMARKS,
+        seeds=seeds,
+        seconds=seconds,
+    )
+
+
+if __name__ == "__main__":
+    main()

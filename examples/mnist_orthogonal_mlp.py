@@ -181,11 +181,12 @@ def picture(found: dict) -> Figure:
 REMARKS = [
     "784-300-300-10 with rectifiers and biases, the first two layers orthogonal, standard normal priors on the rest, "
     "single precision. *Single* is the network after eight epochs of momentum SGD on the manifold, where the chain "
-    "starts. The chain makes four cycles of 390 steps (two epochs) in batches of 256: the first four fifths of a cycle are "
-    "without noise and with large steps, and lead away from where it was; the rest has the temperature named, and gives "
-    "three networks to the ensemble. *A draw* is one of these twelve.",
-    "All networks learn from the first 50 000 training images. Step sizes, epochs, cycles and the temperature were chosen "
-    "on the other 10 000, the temperature by their log score; the test set was used for the numbers and the curve alone.",
+    "starts. The chain makes four cycles of 390 steps (two epochs) in batches of 256: the first four fifths of a "
+    "cycle are without noise and with large steps, and lead away from where it was; the rest has the temperature "
+    "named, and gives three networks to the ensemble. *A draw* is one of these twelve.",
+    "All networks learn from the first 50 000 training images. Step sizes, epochs, cycles and the temperature were "
+    "chosen on the other 10 000, the temperature by their log score; the test set was used for the numbers and the "
+    "curve alone.",
 ]
 
 

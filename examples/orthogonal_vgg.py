@@ -1,10 +1,11 @@
 """VGG-16 with orthogonal kernels on CIFAR-10: optimised, then sampled, with checkpoints that resume.
 
-The fourth experiment of the paper, in JAX. Every kernel, as a matrix of filters by their inputs, is orthogonal, and only the
-last layer is free. ``python examples/orthogonal_vgg.py --data cifar-10-batches-bin --state run --width 0.25`` has a quarter
-of the channels; ``--width 1`` is the paper's network, for an accelerator; ``--weights ordinary`` learns the same network with
-free kernels. The same command continues from the checkpoints in ``--state``. The last 5000 training images are the validation
-set. Without ``--data`` the images are noise, which serves to time a step. Needs ``pip install "pymc-stiefel[jax]"``.
+The fourth experiment of the paper, in JAX. Every kernel, as a matrix of filters by their inputs, is orthogonal, and
+only the last layer is free. ``python examples/orthogonal_vgg.py --data cifar-10-batches-bin --state run --width 0.25``
+has a quarter of the channels; ``--width 1`` is the paper's network, for an accelerator; ``--weights ordinary`` learns
+the same network with free kernels. The same command continues from the checkpoints in ``--state``. The last 5000
+training images are the validation set. Without ``--data`` the images are noise, which serves to time a step. Needs
+``pip install "pymc-stiefel[jax]"``.
 """
 
 # %%
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import jax
@@ -48,7 +50,7 @@ def load_cifar(folder: Path | None) -> Images:
 def start(width: float, weights: str, seed: int) -> dict:
     """Uniform orthonormal kernels; free ones start there too."""
     channels = [3, *(int(width * c) for c in VGG if c)]
-    shapes = [jnp.zeros((3, 3, i, o), jnp.float32) for i, o in zip(channels[:-1], channels[1:], strict=True)]
+    shapes = [jnp.zeros((3, 3, i, o), jnp.float32) for i, o in pairwise(channels)]
     return {
         "orthogonal" if weights == "orthogonal" else "kernels": pst.jax.orthonormal_like(shapes, seed),
         "last": jnp.zeros((channels[-1], 10), jnp.float32),
@@ -80,7 +82,7 @@ def augment(key, x):
 
 # %%
 class Run:
-    """A network that learns and is sampled; everything is in files of a folder, so that it can be stopped at any time."""
+    """A network that learns and is sampled; all is in files of a folder, so that it can be stopped at any time."""
 
     def __init__(self, images: Images, validation: tuple, options) -> None:
         self.images, self.validation, self.options = images, validation, options
@@ -185,9 +187,10 @@ def main() -> None:
         rows.append(row("best validation accuracy, ordinary weights", f"{100 * reached:.2f} %"))
         rows.append(row("epochs to the same, orthogonal and ordinary", f"{epochs} / {len(curve(logs['ordinary']))}"))
     remarks = [
-        f"{options.width} of the channels of VGG-16, {options.epochs} epochs of momentum SGD on the manifold in batches of "
-        f"{BATCH}, then {options.members} networks {options.spacing} steps apart at temperature {options.temperature}, of "
-        "which the first fifth is discarded. Settings were chosen on the last 5000 training images, not on the test set.",
+        f"{options.width} of the channels of VGG-16, {options.epochs} epochs of momentum SGD on the manifold in batches "
+        f"of {BATCH}, then {options.members} networks {options.spacing} steps apart at temperature "
+        f"{options.temperature}, of which the first fifth is discarded. The last 5000 training images are the "
+        "validation set; nothing was chosen on the test set.",
     ]
     seconds = sum(line["seconds"] for line in run.log)
     title = "4. VGG-16 with orthogonal kernels"
