@@ -187,8 +187,8 @@ def main() -> None:
         rows.append(row("best validation accuracy, ordinary weights", f"{100 * reached:.2f} %"))
         rows.append(row("epochs to the same, orthogonal and ordinary", f"{epochs} / {len(curve(logs['ordinary']))}"))
     remarks = [
-        f"{options.width} of the channels of VGG-16, {options.epochs} epochs of momentum SGD on the manifold in batches "
-        f"of {BATCH}, then {options.members} networks {options.spacing} steps apart at temperature "
+        f"{options.width} of the channels of VGG-16, {options.epochs} epochs of momentum SGD on the manifold in "
+        f"batches of {BATCH}, then {options.members} networks {options.spacing} steps apart at temperature "
         f"{options.temperature}, of which the first fifth is discarded. The last 5000 training images are the "
         "validation set; nothing was chosen on the test set.",
     ]

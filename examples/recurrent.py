@@ -140,7 +140,7 @@ def main() -> None:
     parser = options_of(__doc__, "recurrent.png")
     parser.add_argument("--length", type=int, default=200, help="of the sequences")
     options = parser.parse_args()
-    n_sequences, epochs, members, spacing = (4000, 4, 8, 20) if options.quick else (20_000, 5, 40, 100)
+    n_sequences, epochs, members, spacing = (4000, 4, 8, 20) if options.quick else (20_000, 5, 20, 100)
     data, test = simulate(100 + options.seed, n_sequences, options.length), simulate(200, 2000, options.length)
     learnt = {kind: learn(kind, data, test, epochs, options.seed) for kind in NAMES}
     draws = sample(learnt["orthogonal"][0], data, members, spacing, options.seed)

@@ -1,8 +1,8 @@
 """JAX: models sampled by BlackJAX on its devices, and orthonormal weights of networks by optax.
 
 Needs ``pip install "pymc-stiefel[jax]"``. ``import pymc_stiefel`` does not import JAX; the first use of this module
-does. The transformations need optax alone; the first use of ``sample`` imports BlackJAX, and PyTensor's JAX backend, which
-switches JAX to double precision.
+does. The transformations need optax alone; the first use of ``sample`` imports BlackJAX and the JAX backend of
+PyTensor, which switches JAX to double precision.
 """
 
 from typing import TYPE_CHECKING, Any
