@@ -186,7 +186,7 @@ REMARKS = [
     "named, and gives three networks to the ensemble. *A draw* is one of these twelve.",
     "All networks learn from the first 50 000 training images. Step sizes, epochs, cycles and the temperature were "
     "chosen on the other 10 000, the temperature by their log score; the test set was used for the numbers and the "
-    "curve alone.",
+    "curve, which is that of the first seed, alone.",
 ]
 
 
