@@ -136,9 +136,9 @@ def remembered(path: Path | None, work) -> dict[str, list]:
 REMARKS = [
     "Ten epochs in batches of 128 (the paper has 20): momentum SGD on the manifold with steps of 0.025 for U and V, "
     "Adam with rate 0.001 for the rest and for the bottleneck, cosine schedules, biases, rectifiers, normal priors on "
-    "what is free. While learning, batches are shifted by at most a pixel, for both networks alike; without that both "
-    "reach 100 % on the training images, and the SVD 97.7 to 97.9 % on the validation set. Training scores are those "
-    "of the first 10 000 images.",
+    "what is free. While learning, batches are shifted by at most a pixel, for both networks alike; without that the "
+    "SVD reached 100 % on the training images and 97.7 % on the validation set (14 epochs, steps of 0.015). Training "
+    "scores are those of the first 10 000 images.",
     "The step size of the SVD and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training images, "
     "the rate of the bottleneck is Adam's usual one. The test images are those of the paper, the last 10 000 of the "
     "training file.",
