@@ -1,92 +1,124 @@
 """A network of low-rank layers: singular value decomposition against a bottleneck, and how fast each learns.
 
-The sixth experiment of the paper: 784-784-784-10 units with layers of rank 100, 10 and 10, on the first 50 000 training
-images of MNIST, tested on the other 10 000: ``python examples/low_rank_mlp.py --data mnist``. ``--pool`` takes images
-of 14 x 14 pixels, 196 units and ranks 50 and 10; without ``--data`` it is the digits of scikit-learn, 64 units and
-ranks 20 and 10. ``--state FOLDER`` saves each of the two networks when it is done, and goes on from there.
+The sixth experiment of the paper, in JAX: 784-784-784-10 units with layers of rank 100, 10 and 10, on the first 50 000
+training images of MNIST, tested on the other 10 000: ``python examples/low_rank_mlp.py --data mnist --runs 5``. Without
+``--data`` it is the digits of scikit-learn, 64 units and ranks 20 and 10. Needs ``pip install "pymc-stiefel[jax]"``.
 """
 
 # %%
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
-from images import DATA_HELP, Images, load_images, pooled, scores, softmax
+import optax
+from images import DATA_HELP, Images, load_images, with_validation
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from recording import finish, options_of, row
+from training import Chain, cosine, cross_entropy, pass_of, squares
 
 import pymc_stiefel as pst
 
-PARTS = {"svd": ("U", "s", "V"), "bottleneck": ("A", "B")}
-SCALES = dict.fromkeys(("W1_s", "W2_s", "W1_A", "W1_B", "W2_A", "W2_B", "W3", "b1", "b2", "b3"), 0.1)
+BATCH = 128
+KINDS = ("svd", "bottleneck")
 
 
 # %%
-def layer(name: str, size: int, rank: int, parametrisation: str) -> list:
-    """Factors of a square matrix of low rank: U diag(s) V' with orthonormal U and V, or a product A B'."""
-    if parametrisation == "svd":
-        U, s, V = pst.low_rank_factors(name, (size, size), rank, singular_values=pm.HalfNormal.dist(3))
-        return [U, s, V]
-    spread = size**-0.5
-    return [pm.Normal(f"{name}_A", sigma=spread, shape=(size, rank)), pm.Normal(f"{name}_B", shape=(size, rank))]
+def start(kind: str, size: int, ranks: tuple[int, int], seed: int) -> dict:
+    """Factors of two square matrices of low rank, U diag(s) V' or A B', a full last layer, and biases."""
+    keys = jax.random.split(jax.random.PRNGKey(seed), 4)
+    shapes = [jnp.zeros((size, rank), jnp.float32) for rank in ranks for _ in range(2)]
+    params = {
+        "last": jnp.zeros((size, 10), jnp.float32),
+        "biases": [jnp.zeros(n, jnp.float32) for n in (size, size, 10)],
+    }
+    if kind == "svd":  # singular values that keep the size of what passes a rectifier
+        scales = [jnp.full(rank, (2 * size / rank) ** 0.5, jnp.float32) for rank in ranks]
+        return params | {"factors": pst.jax.orthonormal_like(shapes, seed), "scales": scales}
+    spreads = [spread for rank in ranks for spread in (size**-0.5, (2 / rank) ** 0.5)]
+    factors = [b * jax.random.normal(key, x.shape, x.dtype) for b, key, x in zip(spreads, keys, shapes, strict=True)]
+    return params | {"factors": factors}
 
 
-def build_model(images: Images, ranks: tuple[int, int], parametrisation: str) -> pm.Model:
-    """Two low-rank layers and a full one, rectifiers between them."""
+def network(params: dict, x):
+    """Logits; products from left to right, so that the low-rank matrices are never formed."""
+    for k in range(2):
+        x = x @ params["factors"][2 * k]
+        x = x * params["scales"][k] if "scales" in params else x
+        x = jax.nn.relu(x @ params["factors"][2 * k + 1].T + params["biases"][k])
+    return x @ params["last"] + params["biases"][-1]
+
+
+def shift(key, x, side: int = 28):
+    """A batch of images, moved by at most one pixel; MNIST has an empty margin of two at least."""
+    by = jax.random.randint(key, (2,), -1, 2)
+    return jnp.roll(x.reshape(-1, side, side), by, axis=(1, 2)).reshape(x.shape)
+
+
+def transformation_of(kind: str, params: dict, learning_rate: float, step_size: float, steps: int):
+    """Adam for what is free, and momentum SGD on the manifold for orthonormal factors."""
+    adam = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+    kinds = {name: "stiefel" if kind == "svd" and name == "factors" else "free" for name in params}
+    return optax.partition({"stiefel": pst.jax.momentum(cosine(step_size, steps)), "free": adam}, kinds)
+
+
+def learn(kind: str, images: Images, ranks: tuple[int, int], epochs: int, seed: int, rates: dict) -> dict[str, list]:
+    """Loss and accuracy on training and test images after every epoch."""
     n_images, size = images.x_train.shape
-    with pm.Model() as model:
-        x, y = pm.Minibatch(images.x_train, images.y_train, batch_size=256)
-        layers = [layer(f"W{k + 1}", size, rank, parametrisation) for k, rank in enumerate(ranks)]
-        layers.append([pm.Normal("W3", shape=(size, 10))])
-        biases = [pm.Normal("b1", shape=size), pm.Normal("b2", shape=size), pm.Normal("b3", shape=10)]
-        logits = network(x.astype("float64"), layers, biases, pt.maximum)
-        pm.Categorical("y", logit_p=logits, observed=y, total_size=n_images)
-    return model
+    params = start(kind, size, ranks, seed)
+    transformation = transformation_of(kind, params, *rates[kind], epochs * (n_images // BATCH))
+    weights = 1.0 / n_images
 
+    def loss(params, x, y):
+        prior = squares([value for name, value in params.items() if name != "factors" or kind == "bottleneck"])
+        return cross_entropy(network(params, x), y) + weights * prior
 
-def network(x, layers, biases, maximum=np.maximum):
-    """Products from left to right: the low-rank matrices are never formed."""
-    for factors, b in zip(layers[:-1], biases[:-1], strict=True):
-        first, *middle, last = factors
-        x = x @ first
-        x = maximum((x * middle[0] if middle else x) @ last.T + b, 0.0)
-    return x @ layers[-1][0] + biases[-1]
-
-
-def judge(point, parametrisation: str, x: np.ndarray, y: np.ndarray) -> dict[str, float]:
-    """Scores of the network at a point of the model."""
-    layers = [[point[f"{name}_{part}"] for part in PARTS[parametrisation]] for name in ("W1", "W2")]
-    return scores(softmax(network(x, [*layers, [point["W3"]]], [point[f"b{k}"] for k in (1, 2, 3)])), y)
+    epoch = pass_of(loss, transformation, BATCH, augment=shift if size == 784 else None)
+    chain = Chain(params, transformation.init(params), jax.random.PRNGKey(seed))
+    curves: dict[str, list] = {f"{part} {what}": [] for part in ("training", "test") for what in ("loss", "accuracy")}
+    curves["seconds"] = []
+    for k in range(epochs):
+        begin = time.perf_counter()
+        chain, _ = epoch(chain, images.x_train, images.y_train)
+        for part, x, y in (("training", images.x_train, images.y_train), ("test", images.x_test, images.y_test)):
+            found = pst.jax.ensemble(network, [chain.params], x[:10_000], y[:10_000])
+            curves[f"{part} loss"].append(-found.log_score)
+            curves[f"{part} accuracy"].append(found.accuracy)
+        curves["seconds"].append(time.perf_counter() - begin)
+        print(f"seed {seed}, {kind}, epoch {k + 1}: test accuracy {100 * found.accuracy:.2f} %", flush=True)
+    return curves
 
 
 # %%
-def learn(images: Images, ranks: tuple[int, int], parametrisation: str, epochs: int, seed: int) -> dict[str, list]:
-    """Loss and accuracies after every epoch."""
-    curves: dict[str, list] = {f"{part} {what}": [] for part in ("training", "test") for what in ("loss", "accuracy")}
+def table(found: dict[str, list[dict]], mnist: bool) -> list[dict]:
+    """Accuracies after the last epoch: means over runs, with their standard deviation where there are several."""
+    paper = {"svd": ("99.90 %", "98.25 %"), "bottleneck": ("98.01 %", "97.53 %")} if mnist else {}
+    rows = []
+    for kind, runs in found.items():
+        for part, published in zip(("training", "test"), paper.get(kind, ("", "")), strict=True):
+            values = 100 * np.array([curves[f"{part} accuracy"][-1] for curves in runs])
+            spread = f" +- {values.std(ddof=1):.2f}" if len(values) > 1 else ""
+            rows.append(row(f"{part} accuracy, {kind}", f"{values.mean():.2f}{spread} %", published))
+    return rows
 
-    def look(epoch, loss, point):
-        for part, x, y in (("training", images.x_train, images.y_train), ("test", images.x_test, images.y_test)):
-            found = judge(point, parametrisation, x[:10_000], y[:10_000])
-            curves[f"{part} loss"].append(-found["log_score"])
-            curves[f"{part} accuracy"].append(found["accuracy"])
-        print(f"{parametrisation}, epoch {epoch}: test accuracy {100 * found['accuracy']:.2f} %", flush=True)
 
-    rng = np.random.default_rng(seed)
-    with build_model(images, ranks, parametrisation) as model:
-        start = None
-        if parametrisation == "bottleneck":  # at zero, the mode of its prior, a product has no gradient
-            start = {rv.name: pm.draw(rv, random_seed=rng) for rv in model.free_RVs if rv.name[-2:] in ("_A", "_B")}
-        scales = {name: scale for name, scale in SCALES.items() if name in model}
-        pst.minimize_stochastic(
-            epochs=epochs, scales=scales, start=start, random_seed=seed, callback=look, progressbar=False
-        )
-    return curves
+def picture(found: dict[str, list[dict]]) -> Figure:
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for axes, what in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
+        for color, (kind, runs) in zip(("C0", "C1"), found.items(), strict=True):
+            for part, style in (("training", ":"), ("test", "-")):
+                values = np.mean([curves[f"{part} {what}"] for curves in runs], axis=0)
+                axes.plot(np.arange(1, len(values) + 1), values, style, color=color, label=f"{kind}, {part}")
+        axes.set(xlabel="epochs", ylabel=what)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend()
+    return figure
 
 
 def remembered(path: Path | None, work) -> dict[str, list]:
@@ -100,58 +132,56 @@ def remembered(path: Path | None, work) -> dict[str, list]:
     return found
 
 
-def picture(found: dict[str, dict]) -> Figure:
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    for axes, what in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
-        for color, (name, curves) in zip(("C0", "C1"), found.items(), strict=True):
-            for part, style in (("training", ":"), ("test", "-")):
-                values = curves[f"{part} {what}"]
-                axes.plot(np.arange(1, len(values) + 1), values, style, color=color, label=f"{name}, {part}")
-        axes.set(xlabel="epochs", ylabel=what)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.legend()
-    return figure
-
-
 # %%
 REMARKS = [
-    "Momentum SGD on the manifold with a cosine schedule and the step size that `minimize_stochastic` chooses, batches "
-    "of 256, biases, rectifiers, normal priors on what is free. Training scores are those of the first 10 000 images.",
-    "As in the paper the SVD learns faster, here from the third epoch on, and ends ahead, on training and test images; "
-    "the bottleneck falls less far behind. The two have step sizes of their own, and other choices may change that.",
+    "Ten epochs in batches of 128 (the paper has 20): momentum SGD on the manifold with steps of 0.025 for U and V, "
+    "Adam with rate 0.001 for the rest and for the bottleneck, cosine schedules, biases, rectifiers, normal priors on "
+    "what is free. While learning, batches are shifted by at most a pixel, for both networks alike; without that the "
+    "SVD reached 100 % on the training images and 97.7 % on the validation set (14 epochs, steps of 0.015). Training "
+    "scores are those of the first 10 000 images.",
+    "The step size of the SVD and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training images, "
+    "the rate of the bottleneck is Adam's usual one. The test images are those of the paper, the last 10 000 of the "
+    "training file.",
+    "Unlike in the paper, the SVD learns more slowly at first, and its lead at the end is within the spread of the "
+    "runs.",
 ]
+RATES = {"svd": (0.001, 0.025), "bottleneck": (0.001, 0.0)}
 
 
 def main() -> None:
     parser = options_of(__doc__, "low_rank_mlp.png", data=DATA_HELP)
-    parser.add_argument("--pool", action="store_true", help="images of a quarter of the size, and a smaller network")
+    parser.add_argument("--runs", type=int, default=1, help="independent runs, with seeds from --seed on")
     parser.add_argument("--state", type=Path, help="folder where finished networks are saved, and taken from")
     options = parser.parse_args()
-    images, ranks, epochs = load_images(options.data), (100, 10), 20
+    images, ranks, epochs, rates = load_images(options.data), (100, 10), 10, RATES
     if options.data is None:
-        ranks, epochs = (20, 10), 200
-    else:
-        x, y = images.x_train, images.y_train
-        name = "MNIST, first 50 000 training images + the other 10 000"
-        images = Images(name, x[:50_000], y[:50_000], x[50_000:], y[50_000:])
-        if options.pool:
-            images, ranks = pooled(images), (50, 10)
-    epochs = epochs // 4 if options.quick else epochs
-    found = {
-        name: remembered(
-            options.state and options.state / f"{name}-{options.seed}.json",
-            partial(learn, images, ranks, name, epochs, options.seed),
+        ranks, epochs, rates = (
+            (20, 10),
+            40 if options.quick else 100,
+            {"svd": (0.003, 0.05), "bottleneck": (0.003, 0.0)},
         )
-        for name in PARTS
-    }
-    paper = {"svd": ("99.90 %", "98.25 %"), "bottleneck": ("98.01 %", "97.53 %")} if options.data else {}
-    smaller = "Not the paper's size: pooled images and 196-196-196-10 units of ranks 50 and 10, for a shorter run."
-    remarks = [smaller, *REMARKS] if options.pool else REMARKS
-    rows = []
-    for name, curves in found.items():
-        for part, published in zip(("training", "test"), paper.get(name, ("", "")), strict=True):
-            rows.append(row(f"{part} accuracy, {name}", f"{100 * curves[f'{part} accuracy'][-1]:.2f} %", published))
-    finish(options, picture(found), title="6. Low-rank network", data=images.name, rows=rows, remarks=remarks)
+    else:
+        images, (x, y) = with_validation(images)  # the paper tests on these images
+        images = images._replace(name="MNIST, first 50 000 training images + the other 10 000", x_test=x, y_test=y)
+        epochs = 2 if options.quick else epochs
+    seeds = list(range(options.seed, options.seed + options.runs))
+    found: dict[str, list[dict]] = {kind: [] for kind in KINDS}
+    for seed in seeds:
+        for kind in KINDS:
+            path = options.state and options.state / f"{kind}-{seed}.json"
+            found[kind].append(remembered(path, partial(learn, kind, images, ranks, epochs, seed, rates)))
+    rows = table(found, mnist=options.data is not None)
+    seconds = sum(sum(curves["seconds"]) for runs in found.values() for curves in runs)
+    finish(
+        options,
+        picture(found),
+        title="6. Low-rank network",
+        data=images.name,
+        rows=rows,
+        remarks=REMARKS,
+        seeds=seeds,
+        seconds=seconds,
+    )
 
 
 if __name__ == "__main__":

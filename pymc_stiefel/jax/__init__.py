@@ -1,11 +1,13 @@
 """JAX: models sampled by BlackJAX on its devices, and orthonormal weights of networks by optax.
 
 Needs ``pip install "pymc-stiefel[jax]"``. ``import pymc_stiefel`` does not import JAX; the first use of this module
-does.
+does. The transformations need optax alone; the first use of ``sample`` imports BlackJAX and the JAX backend of
+PyTensor, which switches JAX to double precision.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pymc_stiefel.jax._ensemble import Ensemble, ensemble
-from pymc_stiefel.jax._sample import Sampler, sample
 from pymc_stiefel.jax._transformations import (
     for_kernels,
     momentum,
@@ -15,6 +17,9 @@ from pymc_stiefel.jax._transformations import (
     to_matrix,
 )
 from pymc_stiefel.steps._schedules import CyclicalSchedule
+
+if TYPE_CHECKING:
+    from pymc_stiefel.jax._sample import Sampler, sample
 
 __all__ = [
     "CyclicalSchedule",
@@ -29,3 +34,12 @@ __all__ = [
     "sghmc",
     "to_matrix",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``sample`` and ``Sampler`` on their first use: networks in single precision stay as they are."""
+    if name in ("Sampler", "sample"):
+        from pymc_stiefel.jax import _sample
+
+        return getattr(_sample, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -68,6 +68,8 @@ def cayley(X: Any, A: Any, B: Any, t: Any, c: Any, w: Any) -> tuple[Any, Any, An
     """The paper's retraction, for ``w = 2 c`` and equal ``c``. An inverse of p x p leaves the rows of X apart: a matrix
     that is sharded by rows is never gathered."""
     h = 0.5 * t * c[..., :1, None]
+    if X.shape[-2] == X.shape[-1]:  # B is zero
+        return 2 * X @ jnp.linalg.inv(jnp.eye(X.shape[-1], dtype=X.dtype) - 2 * h * A) - X, A, B
     S = transpose(B) @ B
     Y = (X + h * B) @ jnp.linalg.inv(jnp.eye(X.shape[-1], dtype=X.dtype) - 2 * h * A + h**2 * S)
     return 2 * Y - X, A, B - 2 * h * (Y @ S)

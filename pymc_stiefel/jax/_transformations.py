@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pymc_stiefel.jax._manifolds import cayley, complement, nearest, split, transpose
+from pymc_stiefel.jax._manifolds import cayley, complement, nearest, skew, transpose
 
 __all__ = ["for_kernels", "momentum", "orthonormal_like", "osghmc", "sghmc", "to_matrix"]
 
@@ -88,13 +88,15 @@ def _matrix_step(X, momentum, G, eps, keep, noise, key):
     A, B = momentum
     n, p = X.shape[-2:]
     c = jnp.full((*X.shape[:-2], p), 1.0 / n, X.dtype)  # a unit of time turns a uniform matrix by about a radian
-    dA, dB = split(X, -G)
-    A, B = A + eps * dA, complement(X, B + eps * dB)
+    A, B = A - eps * skew(transpose(X) @ G), complement(X, B - eps * G)
+    if noise is None:  # one drift, as far as the two would go
+        Y, A, B = cayley(X, A, B, 0.5 * (1.0 + keep) * eps, c, None)
+        return nearest(Y) - X, (keep * A, keep * B)
     Y, A, B = cayley(X, A, B, 0.5 * eps, c, None)
-    A, B = keep * A, keep * B
-    if noise is not None:
-        zA, zB = split(Y, jax.random.normal(key, X.shape, X.dtype))
-        A, B = A + noise * math.sqrt(n / 2) * zA, B + noise * math.sqrt(n) * zB
+    Z = jax.random.normal(key, X.shape, X.dtype)
+    M = transpose(Y) @ Z
+    A = keep * A + noise * math.sqrt(n / 2) * skew(M)
+    B = keep * B + noise * math.sqrt(n) * (Z - Y @ M if n > p else 0.0)
     Y, A, B = cayley(Y, A, B, 0.5 * eps, c, None)
     return nearest(Y) - X, (A, B)
 
