@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from scipy.signal import correlate2d
 
 import pymc_stiefel as pst
 
@@ -122,6 +123,39 @@ def _draws(name, value):
 def numbers(text):
     """What an example prints as ``quantity: number``."""
     return {name: float(value) for name, value in re.findall(r"^(.*?): (-?\d[\d.e-]*)", text, flags=re.MULTILINE)}
+
+
+def assert_an_ensemble_helps(found):
+    """One draw predicts no better than the mean of many, which is more certain of what it says; the chain is well."""
+    assert found["log score, ensemble"] > found["log score, one draw"] + 0.005
+    assert found["accuracy, ensemble"] >= found["accuracy, one draw"]
+    assert found["kinetic temperature"] == pytest.approx(1, abs=0.1)
+    assert found["orthogonality error"] < 1e-10
+
+
+def test_orthogonal_conv(tmp_path):
+    found = numbers(run("orthogonal_conv", "--output", str(tmp_path / "conv.png")))
+    assert_an_ensemble_helps(found)
+    assert found["accuracy, ensemble"] > 80
+
+
+def test_convolutions_are_those_of_scipy(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    from orthogonal_conv import Architecture, network
+
+    rng = np.random.default_rng(1)
+    architecture = Architecture((4, 0, 3, 0), (2, 6))
+    x, last = rng.standard_normal((5, 72)), rng.standard_normal((architecture.features, 10))
+    kernels = [rng.standard_normal(shape) for shape in [(4, 18), (3, 36)]]
+    biases = [rng.standard_normal(size) for size in (4, 3, 10)]
+    for image, logits in zip(x.reshape(5, 2, 6, 6), network(x, architecture, kernels, biases, last, np), strict=True):
+        for kernel, bias in zip(kernels, biases[:-1], strict=True):
+            filters = kernel.reshape(len(bias), len(image), 3, 3)
+            sums = [sum(correlate2d(z, k, mode="same") for z, k in zip(image, each, strict=True)) for each in filters]
+            image = np.maximum(np.array(sums) + bias[:, None, None], 0)
+            half = image.shape[1] // 2
+            image = image[:, : 2 * half, : 2 * half].reshape(-1, half, 2, half, 2).mean(axis=(2, 4))
+        np.testing.assert_allclose(image.ravel() @ last + biases[-1], logits, atol=1e-12)
 
 
 def test_movielens(tmp_path):
