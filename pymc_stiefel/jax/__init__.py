@@ -39,7 +39,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """``sample`` and ``Sampler`` on their first use: networks in single precision stay as they are."""
     if name in ("Sampler", "sample"):
-        from pymc_stiefel.jax import _sample
-
+        try:
+            from pymc_stiefel.jax import _sample
+        except ModuleNotFoundError as error:
+            if error.name != "blackjax":
+                raise
+            message = f"pymc_stiefel.jax.{name} needs blackjax: pip install 'pymc-stiefel[jax]'"
+            raise ModuleNotFoundError(message, name="blackjax") from error
         return getattr(_sample, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -181,9 +181,10 @@ def test_the_package_does_not_import_jax_and_leaves_flags_alone():
         "assert 'pymc.sampling.jax' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-    hidden = "import sys; sys.modules['blackjax'] = None; import pymc_stiefel as pst; pst.jax"
-    failed = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
-    assert "pymc-stiefel[jax]" in failed.stderr
+    for missing, used in (("blackjax", "pst.jax.sample"), ("optax", "pst.jax")):
+        hidden = f"import sys; sys.modules['{missing}'] = None; import pymc_stiefel as pst; {used}"
+        failed = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+        assert f"needs {missing}: pip install 'pymc-stiefel[jax]'" in failed.stderr
 
 
 # ---------------------------------------------------------------- draws
