@@ -62,5 +62,5 @@ def test_every_notebook_has_its_parts_and_its_card():
         source = path.read_text()
         assert re.search(rf"^{path.stem}$", index, re.MULTILINE), f"docs/gallery/index.md has no card for {path.stem}"
         assert re.match(r"# %% \[markdown\]\n# # \S", source), f"{path.stem} does not begin with its title"
-        assert re.search(r"^assert ", source, re.MULTILINE), f"{path.stem} asserts nothing"
+        assert re.search(r"^ *assert ", source, re.MULTILINE), f"{path.stem} asserts nothing"
         assert "\n# ## When to use this\n" in source, f"{path.stem} does not say when to use it"
