@@ -57,7 +57,8 @@ def build_model(Y: np.ndarray, positive: int | None = None) -> pm.Model:
             size = pm.HalfNormal("size", np.sqrt(n), dims="component")
             l = pm.Deterministic("l", np.where(np.arange(RANK) < positive, 1.0, -1.0) * size, dims="component")
         c = pm.Normal("c", 0, 10)
-        # every pair twice, and halved: four times as fast as picking the pairs out. log Phi(z) by erfc holds for z > -37.
+        # Every pair counts twice and is halved: four times as fast as picking the pairs out.
+        # log Phi(z) by erfc holds for z > -37.
         strength = c + ((U * l) @ U.T) * off_diagonal
         log_probability = pt.log(0.5 * pt.erfc((1 - 2 * Y) * strength / np.sqrt(2)))
         pm.Potential("links", 0.5 * pt.sum(off_diagonal * log_probability))
