@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A thousand chains on Dask
+# # Many chains on Dask
 #
 # A cluster has hundreds of cores, and each can run chains of your model. `pst.sample_chains` sends the chains of any
 # PyMC model to Dask as tasks. Each task writes its draws to a store on disk; if the run dies, the same call goes on
