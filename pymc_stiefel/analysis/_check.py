@@ -192,15 +192,17 @@ def _identified(draws: dict[str, Array], orbits: list[Orbit], orthonormal: set[s
         message = (
             "The rhat statistic is larger than 1.01 for some parameters. This indicates problems during sampling. "
         )
-        message += f"The largest is {worst[name]:.2f}, of {name}. {SEE}"
+        message += f"The largest is {worst[name]:.3f}, of {name}. {SEE}"
         found.append(SamplerWarning(WarningType.CONVERGENCE, message, "info", extra=r_hat))
     name = min(least, key=least.__getitem__)
-    if least[name] / data.sizes["chain"] < 100:
+    per_chain = least[name] / data.sizes["chain"]
+    if per_chain < 100:
         message = (
             "The effective sample size per chain is smaller than 100 for some parameters. A higher number is needed "
         )
         message += (
-            f"for reliable rhat and ess computation. The smallest of all chains is {least[name]:.0f}, of {name}. {SEE}"
+            "for reliable rhat and ess computation. "
+            f"The smallest is {per_chain:.0f} per chain, {least[name]:.0f} in all, of {name}. {SEE}"
         )
         found.append(SamplerWarning(WarningType.CONVERGENCE, message, "error", extra=ess))
     return found
