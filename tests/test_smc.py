@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 import pymc_stiefel as pst
 from pymc_stiefel.normalizers import log_hyp0f1
@@ -72,6 +73,17 @@ def test_beside_other_variables():
     assert abs(found.value - exact) < 4 * max(found.error, 0.03)
     np.testing.assert_allclose(idata["posterior"]["x"].mean(("chain", "draw")), [0.8, -1.6, 0.4], atol=0.15)
     assert np.allclose(np.linalg.det(idata["posterior"]["Q"].values), 1)
+
+
+def test_chains_that_disagree_are_told():
+    def result(*estimates):
+        stages = np.array([[np.nan, estimate] for estimate in estimates])
+        stats = xr.Dataset({"log_marginal_likelihood": (("chain", "stage"), stages)})
+        return xr.DataTree.from_dict({"sample_stats": stats})
+
+    assert pst.log_marginal_likelihood(result(-10.1, -9.9)).error < 0.2
+    with pytest.warns(UserWarning, match="go from -30.0 to -10.0"):
+        pst.log_marginal_likelihood(result(-10.0, -30.0))
 
 
 @pytest.mark.filterwarnings(TEMPERED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from scipy.special import logsumexp
 
 from pymc_stiefel import _checks
 from pymc_stiefel.smc._kernel import ManifoldSMC
+
+LARGE_ERROR = 2.0
+"""Standard error, in nats, from which an estimate says little: probabilities may be wrong by a factor of 7."""
 
 
 class Evidence(NamedTuple):
@@ -76,6 +80,13 @@ def log_marginal_likelihood(idata) -> Evidence:
     rows = list(values.flat) if are_lists else np.atleast_2d(values)
     chains = np.array([_last(row) for row in rows])
     error = float(np.std(chains, ddof=1) / np.sqrt(len(chains))) if len(chains) > 1 else float("nan")
+    if error > LARGE_ERROR:
+        text = (
+            f"the chains' estimates of the log marginal likelihood go from {chains.min():.1f} to {chains.max():.1f}: their "
+            "particles have not found the same modes. Use more particles (draws), or more moves in a stage by a smaller "
+            "correlation_threshold"
+        )
+        warnings.warn(text, UserWarning, stacklevel=2)
     return Evidence(float(logsumexp(chains) - np.log(len(chains))), error, chains)
 
 
