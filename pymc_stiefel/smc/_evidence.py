@@ -82,9 +82,9 @@ def log_marginal_likelihood(idata) -> Evidence:
     error = float(np.std(chains, ddof=1) / np.sqrt(len(chains))) if len(chains) > 1 else float("nan")
     if error > LARGE_ERROR:
         text = (
-            f"the chains' estimates of the log marginal likelihood go from {chains.min():.1f} to {chains.max():.1f}: their "
-            "particles have not found the same modes. Use more particles (draws), or more moves in a stage by a smaller "
-            "correlation_threshold"
+            f"the chains' estimates of the log marginal likelihood go from {chains.min():.1f} to {chains.max():.1f}: "
+            "their particles have not found the same modes. Use more particles (draws), or more moves in a stage by a "
+            "smaller correlation_threshold"
         )
         warnings.warn(text, UserWarning, stacklevel=2)
     return Evidence(float(logsumexp(chains) - np.log(len(chains))), error, chains)
