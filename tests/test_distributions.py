@@ -488,6 +488,7 @@ def test_other_samplers_agree_with_nuts(factor_model, nuts_covariance, sampler):
     assert_same(idata["posterior"]["covariance"].values, nuts_covariance)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PyMC 6.4 renames arguments of its find_MAP
 def test_optimisation_and_variational_inference(factor_model, nuts_covariance):
     with factor_model:
         best = pm.find_MAP(progressbar=False, seed=1)

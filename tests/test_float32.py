@@ -47,7 +47,7 @@ def test_sampling_and_checks(caplog):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="pymc.stats.convergence"):
             found = pst.check(idata)
-        optimum = pst.find_MAP(progressbar=False, gtol=0.05)  # gradients have errors of 1e-3
+        optimum = pst.find_MAP(progressbar=False, gtol=0.2)  # rounding errors of the gradient are near 0.1
     U = idata["posterior"]["U"].values
     assert U.dtype == optimum["U"].dtype == np.float32
     assert pst.geometry.orthogonality_error(U.astype(float)).max() < 1e-6

@@ -102,6 +102,7 @@ def test_hessian_of_a_model(make):
         np.testing.assert_allclose(pm.find_hessian(point, negate_output=False), found)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PyMC 6.4 renames arguments of its find_MAP
 def test_laplace_approximation():
     """In the Householder chart: mode and Hessian give the spread of a concentrated law."""
     F = np.array([[300.0, 0.0], [0.0, 200.0], [0.0, 0.0]])

@@ -31,7 +31,7 @@ def find_MAP(
     seed: int | None = None,
     gtol: float = 1e-8,
     compile_kwargs: dict | None = None,
-    **deprecated: Any,
+    **others: Any,
 ) -> Any:
     r"""Maximum of the posterior density, with orthonormal variables on their manifolds.
 
@@ -62,8 +62,9 @@ def find_MAP(
         Of the random start.
     gtol : float, default 1e-8
     compile_kwargs : dict, optional
-    **deprecated
-        ``random_seed`` (now ``seed``) and ``max_iterations`` (now ``maxeval``), for one more version.
+    **others
+        ``initvals`` and ``random_seed``, the names of ``start`` and ``seed`` since PyMC 6.4; ``max_iterations`` (now
+        ``maxeval``), for one more version.
 
     Returns
     -------
@@ -85,7 +86,7 @@ def find_MAP(
     >>> np.allclose(best["X"], np.eye(3, 2))
     True
     """
-    start, model, seed, max_iterations = _renamed(start, model, seed, deprecated)
+    start, model, seed, max_iterations = _renamed(start, model, seed, others)
     positive(maxeval=maxeval, **({} if np.isposinf(max_iterations) else {"max_iterations": max_iterations}))
     _checks.real("gtol", gtol, 0)
     _checks.choice("method", method, ("L-BFGS", "L-BFGS-B"))  # the only one on the manifold
@@ -134,20 +135,21 @@ def find_MAP(
     return (optimum, best) if return_raw else optimum
 
 
-def _renamed(start, model, seed, deprecated: dict[str, Any]):
-    """Arguments by their present names: those of version 0.1 are taken with a warning."""
+def _renamed(start, model, seed, others: dict[str, Any]):
+    """Arguments by one name: those of PyMC 6.4 are taken as they are, those of version 0.1 with a warning."""
     if isinstance(start, pm.Model):
         _warn("find_MAP takes `model` by name: `start` comes first, as in pm.find_MAP")
         start, model = None, start
-    if "random_seed" in deprecated:
-        _warn("find_MAP: `random_seed` is called `seed`, as in pm.find_MAP")
-        seed = deprecated.pop("random_seed")
+    for new, old, value in (("initvals", "start", start), ("random_seed", "seed", seed)):
+        if new in others and value is not None:
+            raise TypeError(f"find_MAP got {old} and {new}, which are two names of one argument: drop {old}")
+    start, seed = others.pop("initvals", start), others.pop("random_seed", seed)
     max_iterations = float("inf")
-    if "max_iterations" in deprecated:
+    if "max_iterations" in others:
         _warn("find_MAP: instead of `max_iterations` give `maxeval`, as to pm.find_MAP")
-        max_iterations = deprecated.pop("max_iterations")
-    if deprecated:
-        raise TypeError(f"find_MAP got an unexpected keyword argument {next(iter(deprecated))!r}")
+        max_iterations = others.pop("max_iterations")
+    if others:
+        raise TypeError(f"find_MAP got an unexpected keyword argument {next(iter(others))!r}")
     return start, model, seed, max_iterations
 
 
