@@ -135,7 +135,8 @@ def test_ray_with_a_kill(model, reference, tmp_path):
 # ------------------------------------------------------------ Ctrl-C
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored in what a shell runs in the background
 from pathlib import Path
 import joblib
 import pymc_stiefel as pst
