@@ -14,7 +14,7 @@ from tests.gallery import SCRIPTS, load_runner, make_short, shortened, uses_jax
 @pytest.mark.parametrize("path", [path for path in SCRIPTS if uses_jax(path)], ids=lambda path: path.stem)
 def test_notebook_runs(path, monkeypatch):
     make_short(monkeypatch)
-    few = shortened(pst.jax.sample, 100, 200, 32, progressbar=False, compute_convergence_checks=False)
+    few = shortened(pst.jax.sample, 100, 200, 256, progressbar=False, compute_convergence_checks=False)
     monkeypatch.setattr(pst.jax, "sample", few)
     load_runner().run(path, {"__name__": "__main__"})
     plt.close("all")
