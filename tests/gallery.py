@@ -22,8 +22,8 @@ def load_runner():
 
 def uses_jax(path: Path) -> bool:
     """Whether a notebook needs JAX, and with it a process of its own: JAX and forked workers do not go together."""
-    source = path.read_text()
-    return "pst.jax" in source or "import jax" in source
+    code = "\n".join(line for line in path.read_text().splitlines() if not line.startswith("#"))
+    return "pst.jax" in code or "import jax" in code
 
 
 def shortened(sample, draws: int, tune: int, chains: int, **always):
@@ -46,4 +46,4 @@ def make_short(monkeypatch) -> None:
     monkeypatch.setattr(pm, "sample", shortened(pm.sample, 200, 200, 2, cores=1, **unchecked))
     monkeypatch.setattr(pst, "sample", shortened(pst.sample, 200, 200, 2, cores=1, **unchecked))
     monkeypatch.setattr(pm, "sample_smc", shortened(pm.sample_smc, 200, 0, 2, cores=1, **unchecked))
-    monkeypatch.setattr(pst, "sample_chains", shortened(pst.sample_chains, 200, 200, 8, **unchecked))
+    monkeypatch.setattr(pst, "sample_chains", shortened(pst.sample_chains, 200, 200, 40, **unchecked))
