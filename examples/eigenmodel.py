@@ -3,8 +3,8 @@
 Hoff (2009) models a symmetric 0/1 matrix by y_ij ~ Bernoulli(Phi(c + (U diag(l) U')_ij)) for i > j, with an orthonormal
 n x 3 matrix U: nodes with similar rows of U are linked where l_k > 0, and avoid each other where l_k < 0. The posterior
 has several modes, told apart by the signs of l. Chains start from eigenvectors of the matrix and at random; each is
-named by the mode it ends in. How probable the sign patterns are, chains that never leave a mode cannot tell: sequential
-Monte Carlo on the model with given signs does, by its marginal likelihood. Run
+named by the mode it ends in. Chains that never leave a mode cannot tell how probable the sign patterns are. Sequential
+Monte Carlo can: it estimates the marginal likelihood of the model with given signs. Run
 ``python examples/eigenmodel.py --data hoff.dat`` with the interactions of 270 proteins of E. coli (Butland et al.
 2005), or without data on a simulated network.
 """
@@ -45,18 +45,32 @@ def read_network(path) -> np.ndarray:
 
 
 # %%
-def build_model(Y: np.ndarray, positive: int | None = None) -> pm.Model:
-    """The model; with so many positive entries of l, in front, if ``positive`` is given."""
+def build_model(Y: np.ndarray, positive: int | None = None, reference: dict | None = None) -> pm.Model:
+    """The model; with so many positive entries of l, in front, if ``positive`` is given.
+
+    ``reference`` are draws of ``size``, the absolute values of l, and ``c``. Both variables then have laws fitted to
+    these draws, and a potential puts their priors back: the posterior is the same, but tempering starts elsewhere.
+    """
     n = len(Y)
     off_diagonal = 1.0 - np.eye(n)
     with pm.Model(coords={"node": np.arange(n), "component": np.arange(RANK)}) as model:
         U = pst.StiefelUniform("U", n=n, p=RANK, dims=("node", "component"))
         if positive is None:
             l = pm.Normal("l", 0, np.sqrt(n), dims="component")
+            c = pm.Normal("c", 0, 10)
         else:
-            size = pm.HalfNormal("size", np.sqrt(n), dims="component")
-            l = pm.Deterministic("l", np.where(np.arange(RANK) < positive, 1.0, -1.0) * size, dims="component")
-        c = pm.Normal("c", 0, 10)
+            signs = np.where(np.arange(RANK) < positive, 1.0, -1.0)
+            if reference is None:
+                size = pm.HalfNormal("size", np.sqrt(n), dims="component")
+                c = pm.Normal("c", 0, 10)
+            else:
+                centre, spread = log_moments(reference["size"], signs)
+                size = pm.LogNormal("size", centre, 2 * spread, dims="component")
+                c = pm.Normal("c", reference["c"].mean(), 2 * reference["c"].std())
+                prior = pm.logp(pm.HalfNormal.dist(np.sqrt(n)), size).sum() + pm.logp(pm.Normal.dist(0, 10), c)
+                pm.Potential("prior", prior)
+                pm.Potential("reference", -pm.logp(size, size).sum() - pm.logp(c, c))
+            l = pm.Deterministic("l", signs * size, dims="component")
         # Every pair counts twice and is halved: four times as fast as picking the pairs out.
         # log Phi(z) by erfc holds for z > -37.
         strength = c + ((U * l) @ U.T) * off_diagonal
@@ -65,25 +79,35 @@ def build_model(Y: np.ndarray, positive: int | None = None) -> pm.Model:
     return model
 
 
-# %%
-def sign_probabilities(Y: np.ndarray, particles: int, cores: int, seed: int) -> dict[str, tuple[float, float]]:
+def log_moments(sizes: np.ndarray, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of the logs; the same for all components with one sign, which may change places."""
+    logs = np.log(sizes)
+    centre, spread = np.empty(RANK), np.empty(RANK)
+    for sign in set(signs):
+        centre[signs == sign], spread[signs == sign] = logs[:, signs == sign].mean(), logs[:, signs == sign].std()
+    return centre, spread
+
+
+# %% As the likelihood is tempered in, l jumps from its prior (16, for the proteins) to its posterior (100),
+# and U with it. Particles do not follow such a jump, and marginal likelihoods of different chains are 100 nats apart. A
+# short chain tells where l and c end up. If tempering starts with l and c there, only U has to be found, and it is
+# found gradually. The estimate is right for every reference; a good one makes its error small.
+def sign_probabilities(Y: np.ndarray, particles: int, chains: int, cores: int, seed: int) -> dict[str, tuple]:
     """Log of the posterior probability of each sign pattern, with its standard error.
 
     A pattern with k signs + stands for ``binom(RANK, k)`` orders of the columns, of 2^RANK in all.
     """
     log_weight, error = [], []
+    settings = {"random_seed": seed, "progressbar": False, "compute_convergence_checks": False}
     for positive in range(RANK, -1, -1):
-        with build_model(Y, positive), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*tempered together with the likelihood")  # here it is the likelihood
-            idata = pm.sample_smc(
-                particles,
-                kernel=pst.ManifoldSMC,
-                chains=2,
-                cores=cores,
-                random_seed=seed,
-                progressbar=False,
-                compute_convergence_checks=False,
-            )
+        start = eigenvector_start(Y, positive)
+        start["size"] = np.abs(start.pop("l"))
+        with build_model(Y, positive):
+            pilot = pm.sample(300, tune=300, chains=1, initvals=[start], quiet=True, **settings)["posterior"]
+        reference = {name: pilot[name].values[0] for name in ("size", "c")}
+        with build_model(Y, positive, reference), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*tempered together with the likelihood")  # that is meant
+            idata = pm.sample_smc(particles, kernel=pst.ManifoldSMC, chains=chains, cores=cores, **settings)
         evidence = pst.log_marginal_likelihood(idata)
         log_weight.append(evidence.value + np.log(comb(RANK, positive) / 2**RANK))
         error.append(evidence.error)
@@ -94,18 +118,24 @@ def sign_probabilities(Y: np.ndarray, particles: int, cores: int, seed: int) -> 
 
 # %% Starts: eigenvectors of the residual Y - mean, with 3, 2 or 1 of them from the upper end of the spectrum and the
 # others from the lower end, one chain for each; and uniform matrices.
-def starting_points(Y: np.ndarray, random: int, rng: np.random.Generator) -> dict[str, dict]:
+def eigenvector_start(Y: np.ndarray, positive: int) -> dict:
     n = len(Y)
     density = Y[np.tril_indices(n, -1)].mean()
     c = norm.ppf(density)
     residual = Y - density
     np.fill_diagonal(residual, 0)
     values, vectors = np.linalg.eigh(residual / norm.pdf(c))
-    starts = {}
-    for positive in range(RANK, 0, -1):
-        kept = [*range(n - positive, n), *range(RANK - positive)]
-        name = f"eigenvectors {'+' * positive}{'-' * (RANK - positive)}"
-        starts[name] = {"U": vectors[:, kept], "l": np.clip(values[kept], -n / 2, n / 2), "c": c}
+    kept = [*range(n - positive, n), *range(RANK - positive)]
+    return {"U": vectors[:, kept], "l": np.clip(values[kept], -n / 2, n / 2), "c": c}
+
+
+def starting_points(Y: np.ndarray, random: int, rng: np.random.Generator) -> dict[str, dict]:
+    n = len(Y)
+    starts = {
+        f"eigenvectors {'+' * positive}{'-' * (RANK - positive)}": eigenvector_start(Y, positive)
+        for positive in range(RANK, 0, -1)
+    }
+    c = starts[f"eigenvectors {'+' * RANK}"]["c"]
     for k in range(random):
         starts[f"random {k + 1}"] = {
             "U": pst.draws.haar(n, RANK, rng=rng),
@@ -178,9 +208,9 @@ def plot(idata, Y: np.ndarray, modes: list[dict], names: list[str]):
 REMARKS = [
     "Chains are named by the mode they end in: the signs of l, and the log density where one sign pattern has several."
     " The order and signs of the columns are not identified and do not count. The share of chains that end in a mode is"
-    " not its probability. Probabilities of sign patterns are from marginal likelihoods by sequential Monte Carlo with"
-    " the signs given; an error of the log is over its chains. Priors are Hoff's: U uniform, l_k"
-    " normal with variance n, c normal with standard deviation 10.",
+    " not its probability. The probability of a sign pattern follows from its marginal likelihood, estimated by"
+    " sequential Monte Carlo with the signs given; the error of its log is a standard error over chains of particles."
+    " Priors are Hoff's: U uniform, l_k normal with variance n, c normal with standard deviation 10.",
 ]
 
 
@@ -188,7 +218,7 @@ def main() -> None:
     parser = options_of(__doc__, "eigenmodel.png", data="a symmetric 0/1 matrix as text; default: a simulated network")
     parser.add_argument("--random-starts", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--particles", type=int, help="of each run of sequential Monte Carlo")
+    parser.add_argument("--particles", type=int, default=60, help="of each run of sequential Monte Carlo")
     options = parser.parse_args()
     matplotlib.use("Agg")
     rng = np.random.default_rng(options.seed)
@@ -220,8 +250,8 @@ def main() -> None:
         )
         for k, mode in enumerate(modes)
     ]
-    particles = options.particles or (50 if options.quick else 100)
-    probabilities = sign_probabilities(Y, particles, 1 if options.quick else options.cores, options.seed)
+    particles, chains, cores = (50, 2, 1) if options.quick else (options.particles, 4, options.cores)
+    probabilities = sign_probabilities(Y, particles, chains, cores, options.seed)
     rows += [
         row(f"log posterior probability of signs {signs}", f"{value:.1f} ± {error:.1f}")
         for signs, (value, error) in probabilities.items()

@@ -95,7 +95,8 @@ def few_draws(monkeypatch):
 
 @pytest.mark.integration
 @pytest.mark.filterwarnings(
-    "ignore:the potentials:UserWarning",  # which the page on ranks explains
+    "ignore:the potentials:UserWarning",  # which the page on ranks explains, as the next one
+    "ignore:the chains' estimates of the log marginal:UserWarning",
     "ignore:Estimated shape parameter:UserWarning",  # with the few draws of a test
     "ignore:Numba will use object mode to run EighGrad:UserWarning",  # PyTensor 2.38, in a model written by hand
 )
