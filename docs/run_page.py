@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import io
 import re
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import pymc as pm
 
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```\n(?:\n*^```text\n(?P<text>.*?)^```\n)?(?:\n*!\[[^\]]*\]\((?P<picture>[^)]+)\))?",
@@ -59,6 +61,7 @@ def run(block: Block, namespace: dict[str, Any], name: str) -> None:
 
 def main() -> None:
     matplotlib.use("Agg")
+    pm.sample = functools.partial(pm.sample, progressbar=False)  # which would be in the output
     for path in map(Path, sys.argv[1:]):
         page = path.read_text()
         namespace: dict[str, Any] = {}
