@@ -197,24 +197,30 @@ def repaired(states: Any) -> Any:
 
 
 def reflect(key: Any, state: Any, density: Callable, which: list[int]) -> Any:
-    """Metropolis moves of one chain that flip the sign of a column: a chain on O(n) reaches both determinants."""
-
-    def propose(carry, key, number):
-        X = carry.position.X[number]
-        batch, column, accept = jax.random.split(key, 3)
-        flat = X.reshape(-1, *X.shape[-2:])
-        row = jax.random.randint(batch, (), 0, len(flat))
-        k = jax.random.randint(column, (), 0, X.shape[-1])
-        flipped = flat.at[row, :, k].multiply(-1.0).reshape(X.shape)
-        matrices = tuple(flipped if i == number else old for i, old in enumerate(carry.position.X))
-        new = hmc.init(carry.position._replace(X=matrices), density)
-        log_ratio = new.logdensity - carry.logdensity
-        taken = jnp.log(jax.random.uniform(accept, dtype=log_ratio.dtype)) < log_ratio
-        return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, carry)
-
+    """Several changes of sign for each of the matrices ``which``: a chain on O(n) reaches both determinants."""
     for number in which:
         X = state.position.X[number]
         count = min(X.size // X.shape[-1] ** 2, MOST_REFLECTIONS)
         keys = jax.random.split(jax.random.fold_in(key, number), count)
-        state = jax.lax.scan(lambda carry, key, n=number: (propose(carry, key, n), None), state, keys)[0]
+        state = jax.lax.scan(lambda carry, key, n=number: (flip(key, carry, density, [n])[0], None), state, keys)[0]
     return state
+
+
+def flip(key: Any, state: Any, density: Callable, which: list[int]) -> tuple[Any, Any]:
+    """Change the sign of a column of one of the matrices ``which``, by a Metropolis step of one chain.
+
+    Returns the state, and whether the change was accepted.
+    """
+    pick, place, accept = jax.random.split(key, 3)
+    chosen = jnp.asarray(which)[jax.random.randint(pick, (), 0, len(which))]
+
+    def signs(number, X):
+        column = jax.random.randint(place, (), 0, X.size // X.shape[-2])
+        signs = jnp.ones(X.size // X.shape[-2], X.dtype).at[column].set(-1.0)
+        return jnp.where(chosen == number, signs.reshape(*X.shape[:-2], 1, X.shape[-1]), 1.0)
+
+    matrices = tuple(X * signs(i, X) if i in which else X for i, X in enumerate(state.position.X))
+    new = hmc.init(state.position._replace(X=matrices), density)
+    log_ratio = new.logdensity - state.logdensity
+    taken = jnp.log(jax.random.uniform(accept, dtype=log_ratio.dtype)) < log_ratio
+    return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, state), taken

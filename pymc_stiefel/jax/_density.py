@@ -93,6 +93,12 @@ class JaxDensity:
         return [i for i, block in enumerate(blocks) if block is not None and block.n == block.p and not block.special]
 
     @property
+    def flipped(self) -> list[int]:
+        """Numbers of the other matrices whose columns may change sign: trajectories reach both, but perhaps rarely."""
+        blocks = [self.blocks[value] for value in self.matrices]
+        return [i for i, block in enumerate(blocks) if block is not None and block.n > block.p and not block.subspace]
+
+    @property
     def subspaces(self) -> list[int]:
         """Numbers of the matrices of which only the span counts."""
         blocks = [self.blocks[value] for value in self.matrices]

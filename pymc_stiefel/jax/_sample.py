@@ -20,7 +20,7 @@ from pymc.model import modelcontext
 
 from pymc_stiefel.analysis import nested_rhat
 from pymc_stiefel.jax import _adaptation as adaptation
-from pymc_stiefel.jax._algorithms import ALGORITHMS, reflect, repaired
+from pymc_stiefel.jax._algorithms import ALGORITHMS, flip, reflect, repaired
 from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
 from pymc_stiefel.jax._results import Store, convergence_warnings, to_inference_data
@@ -32,6 +32,9 @@ _log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that me
 CHUNK_BYTES = 2**25
 PROGRESS_STEPS = 10
 STARTS_TRIED = 10
+LEAST_FLIPS, MOST_FLIPS = 1e-3, 0.99
+"""Changes of sign are proposed after tuning if the share accepted in its second half was between these. One costs a
+gradient: it is wasted where none is accepted, and where all are, signs are not identified."""
 
 
 def sample(
@@ -264,20 +267,24 @@ class _Run:
         blocks = [density.blocks[value] for value in density.matrices]
         self.drift = choose_drift(sampler.drift, [block.p for block in blocks if block is not None])
         self.density, self.variables, self.chains = density, variables, chains
+        self.flips = bool(density.flipped)
         self.algorithm = ALGORITHMS[sampler.algorithm](density, self.drift, sampler.target_accept)
         self._tune_chunk = jax.jit(self._tuning)
         self._draw_chunk = jax.jit(self._drawing)
 
     def _transition(self, key, states, number, tuned, masses, tune):
-        """One draw of every chain: a trajectory, then reflections."""
+        """One draw of every chain: a trajectory, then changes of sign. Also tells how many chains changed a sign."""
         move_key, flip_key = jax.random.split(key)
         keys = jax.random.split(move_key, self.chains)
         new, move = self.algorithm.move(keys, states, number, tuned, masses, tune)
         new = repaired(new)
+        keys, flipped = jax.random.split(flip_key, self.chains), jnp.zeros(self.chains)
         if self.density.reflected:
-            flips = jax.random.split(flip_key, self.chains)
-            new = jax.vmap(lambda key, state: reflect(key, state, self.density, self.density.reflected))(flips, new)
-        return new, move
+            new = jax.vmap(lambda key, state: reflect(key, state, self.density, self.density.reflected))(keys, new)
+        if self.flips:
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys, 0)
+            new, flipped = jax.vmap(lambda key, state: flip(key, state, self.density, self.density.flipped))(keys, new)
+        return new, move, jnp.sum(flipped)
 
     def _first(self, states):
         """What tuning starts from, with strong types, so that the program for its chunks is compiled once."""
@@ -293,7 +300,8 @@ class _Run:
             states, tuning, masses, moments = carry
             number, end = xs
             tuned = self.algorithm.current(tuning)
-            new, move = self._transition(jax.random.fold_in(key, number), states, number, tuned, masses, True)
+            key_here = jax.random.fold_in(key, number)
+            new, move, flipped = self._transition(key_here, states, number, tuned, masses, True)
             tuning = self.algorithm.update(tuning, states, move, masses)
             moments = adaptation.add_draws(moments, new.position, new.logdensity_grad)
 
@@ -302,7 +310,7 @@ class _Run:
                 return self.algorithm.restart(tuning), learnt, adaptation.no_moments(example)
 
             tuning, masses, moments = jax.lax.cond(end, renew, lambda _: (tuning, masses, moments), None)
-            return (new, tuning, masses, moments), jnp.sum(move.diverging)
+            return (new, tuning, masses, moments), (jnp.sum(move.diverging), flipped)
 
         return jax.lax.scan(step, carry, (numbers, ends))
 
@@ -310,18 +318,22 @@ class _Run:
         carry = jax.jit(self._first)(states)
         last = max([end for end in adaptation.WINDOWS if end <= 0.8 * tune], default=0)
         chunk = -(-tune // PROGRESS_STEPS)
+        accepted = 0.0
         for first in range(0, tune, max(chunk, 1)):
             numbers = np.arange(first, min(first + chunk, tune))
             ends = np.array([number + 1 in adaptation.WINDOWS and number + 1 <= last for number in numbers])
-            carry, diverging = self._tune_chunk(carry, key, numbers, ends)
+            carry, (diverging, flipped) = self._tune_chunk(carry, key, numbers, ends)
+            accepted += float(np.sum(np.asarray(flipped)[numbers >= tune - tune // 2]))
             step_size = float(self.algorithm.current(carry[1]).step_size)
             report(len(numbers), f"tuning, step size {step_size:.3g}, {int(diverging[-1])} chains diverge")
         states, tuning, masses, _ = carry
+        if tune > 1:
+            self.flips = self.flips and LEAST_FLIPS < accepted / (self.chains * (tune // 2)) < MOST_FLIPS
         return states, jax.jit(self.algorithm.final)(tuning), masses
 
     def _drawing(self, states, key, numbers, tuned, masses):
         def step(states, number):
-            states, move = self._transition(jax.random.fold_in(key, number), states, number, tuned, masses, False)
+            states, move, _ = self._transition(jax.random.fold_in(key, number), states, number, tuned, masses, False)
             error = [jax.vmap(orthogonality_error)(X) for X in states.position.X]
             stats = {
                 "lp": states.logdensity,

@@ -360,6 +360,41 @@ def test_flips_are_accepted_by_the_ratio_of_densities():
     assert np.mean(np.array(flips) > 0) == pytest.approx(1 / (1 + np.exp(-4)), abs=0.012)
 
 
+def test_one_column_of_one_matrix_is_flipped():
+    rng = np.random.default_rng(1)
+    first, second, third = (pst.draws.haar(4, 2, size=size, rng=rng) for size in ((), 3, ()))
+    position = Position(tuple(map(jnp.asarray, (first, second, third))), jnp.zeros(0))
+    state = _algorithms.hmc.init(position, lambda position: 0.0 * jnp.sum(position.X[0]))
+    seen = set()
+    for key in jax.random.split(jax.random.key(1), 200):
+        new, taken = _algorithms.flip(key, state, lambda position: 0.0 * jnp.sum(position.X[0]), [0, 1])
+        assert taken
+        ratios = [np.asarray(a / b) for a, b in zip(new.position.X, position.X, strict=True)]
+        changed = [(i, *place[:-2], place[-1]) for i, r in enumerate(ratios) for place in np.argwhere(r < 0)]
+        assert len(changed) == 4 and len(set(changed)) == 1 and all(np.abs(np.abs(r) - 1).max() == 0 for r in ratios)
+        seen.add(changed[0])
+    assert seen == {(0, 0), (0, 1), *((1, batch, column) for batch in range(3) for column in range(2))}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("flips", [True, False])
+def test_modes_that_differ_by_a_sign_have_their_weights(flips, monkeypatch):
+    """Two modes at the ends of the first axis, with weights 0.2 and 0.8, which trajectories do not cross."""
+    if not flips:  # the control: all chains stay where they started
+        monkeypatch.setattr(JaxDensity, "flipped", property(lambda self: []))
+    with pm.Model():
+        u = pst.UnitVector("u", n=3)
+        pm.Potential("modes", pm.math.logaddexp(np.log(0.2) - 60 * u[0], np.log(0.8) + 60 * u[0]))
+        idata = pst.jax.sample(
+            200, tune=300, chains=50, random_seed=1, progressbar=False, compute_convergence_checks=False
+        )
+    share = (np.asarray(idata["posterior"]["u"])[..., 0] > 0).mean(axis=1)
+    if flips:
+        assert abs(share.mean() - 0.8) < 4.5 * share.std(ddof=1) / np.sqrt(50)
+    else:
+        assert set(share) == {0.0, 1.0}
+
+
 def subspace_z(algorithm, patch=None):
     """Standardised errors of the first two moments of a projector against importance sampling."""
     scale = np.linspace(3.0, 0.0, 4)

@@ -1,4 +1,5 @@
-"""Simulation-based calibration of pst.jax.sample: all replications are one model with a batch dimension."""
+"""Rungs 4, 5, 7 and 8 for pst.jax.sample. Its models are large, since every model compiles for seconds: all targets of
+one shape are variables of one model, and all replications of simulation-based calibration are a batch of another."""
 
 from __future__ import annotations
 
@@ -9,13 +10,58 @@ import pytest
 import scipy.stats
 
 import pymc_stiefel as pst
+from tests.statistical import ppca
+from tests.statistical.ladder import z_scores
 from tests.statistical.ppca import MODE, N, P, draw_data, draw_prior
+from tests.statistical.targets import ANGULAR, HEADER, QUADRATIC, SHAPES, targets
 
 pytest.importorskip("jax")
 pytest.importorskip("blackjax")
 pytestmark = pytest.mark.statistical
 
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
 REPLICATIONS, ROWS, CHAINS = 40, 12, 39  # 40 ranks, in five bins of eight
+
+
+# ---------------------------------------------------------------- known expectations
+
+
+def log_density(target, X):
+    """The target's density as PyTensor has it, from the numbers that the engine's compiled density reads."""
+    n, p = target.n, target.p
+    kind, data = target.extra[0], target.extra[HEADER:].view(float)
+    if kind == QUADRATIC:
+        F, A, b = data[: n * p].reshape(p, n).T, data[n * p : n * p + n * n].reshape(n, n), data[n * p + n * n :]
+        return pt.sum(F * X) + pt.sum(X * (A @ X) * b)
+    if kind == ANGULAR:
+        return -0.5 * n * pt.log(pt.linalg.det(X.T @ data.reshape(n, n) @ X))
+    F1, F2 = data[: 2 * n * p].reshape(2, p, n).swapaxes(1, 2)
+    return pm.math.logaddexp(np.log(data[-2]) + pt.sum(F1 * X), np.log(data[-1]) + pt.sum(F2 * X))
+
+
+def expectation_scores(algorithm, n, p, draws):
+    """Scores of every target on St(n, p), by the means of 50 chains."""
+    with pm.Model():
+        for k, target in enumerate(targets(n, p)):
+            X = pst.StiefelUniform(f"X{k}", n=n, p=p)
+            pm.Potential(f"target{k}", log_density(target, X))
+        idata = pst.jax.sample(draws, tune=300, chains=50, algorithm=algorithm, random_seed=n + p, **QUIET)
+    for k, target in enumerate(targets(n, p)):
+        values = target.statistics(np.asarray(idata["posterior"][f"X{k}"]).reshape(-1, n, p))
+        yield target, z_scores(values, target.reference, target.error, batches=50)
+
+
+@pytest.mark.parametrize("algorithm", ["chees", "nuts"])
+@pytest.mark.parametrize(("n", "p"), SHAPES)
+def test_known_expectations(n, p, algorithm, book, full):
+    if not full and (n, p) not in ((3, 3), (7, 3)):
+        pytest.skip("in the full ladder")
+    for target, scores in expectation_scores(algorithm, n, p, 400 if full else 200):
+        rung = 4 if target.name == "uniform" else 5
+        book.check(rung, f"pst.jax.sample, {algorithm}", target.name, scores, f"on St({n}, {p})")
+
+
+# ---------------------------------------------------------------- simulation-based calibration
 
 
 def replications():
@@ -50,10 +96,7 @@ def smallest_p_value(algorithm, normalised=True):
     """Of tests that the ranks of the truth among one draw of every chain are uniform."""
     truth, S = replications()
     with declare(S, normalised):
-        idata = pst.jax.sample(
-            10, tune=150, chains=CHAINS, algorithm=algorithm, random_seed=2, progressbar=False,
-            compute_convergence_checks=False,
-        )  # fmt: skip
+        idata = pst.jax.sample(10, tune=150, chains=CHAINS, algorithm=algorithm, random_seed=2, **QUIET)
     last = {name: np.asarray(idata["posterior"][name])[:, -1] for name in truth}
     found = []
     for quantity in (
@@ -76,3 +119,29 @@ def test_ranks_of_the_truth_are_uniform(algorithm):
 
 def test_control_missing_normaliser_is_found():
     assert smallest_p_value("chees", normalised=False) < 1e-4
+
+
+# ---------------------------------------------------------------- the posterior of the compiled engine
+
+
+@pytest.mark.parametrize("algorithm", ["chees", "nuts"])
+def test_same_posterior_as_the_compiled_engine(algorithm, book, full):
+    rng = np.random.default_rng(14)
+    truth = draw_prior(rng)
+    y = draw_data(truth["U"], truth["scale"], truth["noise"], 40, rng)
+    draws, means, errors = 1000 if full else 400, [], []
+    start = {"initvals": {name: truth[name] for name in ("U", "scale")}}  # there is a mode with components exchanged
+    with pm.Model():
+        ppca.declare(y.T @ y, 40)
+        runs = (
+            pm.sample(10 * draws, chains=4, cores=1, random_seed=15, **start, **QUIET),
+            pst.jax.sample(draws, tune=300, chains=50, algorithm=algorithm, random_seed=15, **start, **QUIET),
+        )
+    for idata in runs:
+        parts = [np.asarray(idata["posterior"][name]) for name in ("U", "kappa", "scale", "noise")]
+        values = ppca.statistics(*(part.reshape(-1, *part.shape[2:]) for part in parts))
+        batches = values.reshape(40, -1, values.shape[1]).mean(axis=1)
+        means.append(batches.mean(axis=0))
+        errors.append(batches.std(axis=0, ddof=1) / np.sqrt(40))
+    z = (means[0] - means[1]) / np.hypot(*errors)
+    book.check(8, f"pst.jax.sample, {algorithm}, against StiefelNUTS", "posterior of PPCA", z)
