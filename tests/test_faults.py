@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -17,6 +18,7 @@ from pytensor.graph.op import Op
 
 import pymc_stiefel as pst
 from pymc_stiefel.compile._density import ModelDensity
+from pymc_stiefel.engine.jit.compiling import c_function
 
 ROOT = Path(__file__).parent.parent
 QUIET = {"chains": 1, "cores": 1, "progressbar": False, "compute_convergence_checks": False, "random_seed": 1}
@@ -331,3 +333,30 @@ def test_the_rest_of_a_model_gets_its_step_without_a_warning(recwarn):
         idata = pm.sample(5, tune=5, step=both, **QUIET)
     assert idata["posterior"]["scale"].shape == (1, 5)
     assert not [warning for warning in recwarn if "no orthonormal variable" in str(warning.message)]
+
+
+@pytest.mark.parametrize("kind", ["function", "C function"])
+def test_interrupts_while_llvm_calls_back_are_not_lost(kind, monkeypatch):
+    """llvmlite prints "Exception ignored" for an error in what LLVM calls back, and goes on."""
+    from llvmlite.binding import executionengine
+
+    original = executionengine.string_at
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return original(*arguments)
+
+    def plus_one(x):
+        return x + 1.0
+
+    monkeypatch.setattr(executionengine, "string_at", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            if kind == "function":
+                numba.njit(plus_one)(1.0)
+            else:
+                c_function(plus_one, numba.float64(numba.float64))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -20,6 +20,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
 from pymc_stiefel.engine.jit.caching import enable_cache
+from pymc_stiefel.engine.jit.interrupts import interrupts_kept
 
 UNCOUNTED = {"_nrt": False}
 """Option of the engine: its arrays outlive every call, so nothing is allocated and no references are counted.
@@ -99,7 +100,8 @@ def c_function(function, signature, **options) -> CFunc:
     types_ = (signature.args, signature.return_type)
     result = CFunc(function, types_, locals={}, options={"error_model": "numpy"} | options)
     enable_cache(result, function)
-    result.compile()
+    with interrupts_kept():
+        result.compile()
     return result
 
 
