@@ -19,10 +19,10 @@ INTRODUCTION = """\
 # Reproduction
 
 This page repeats every experiment of V. Yanush and D. Kropotov, *Hamiltonian Monte-Carlo for Orthogonal Matrices*
-(2019), arXiv:1901.08045, with this package, and adds some of our own. It shows our numbers next to the paper's; remarks say
-where and why they differ. Each section names the command that wrote it. Without `--record docs` the command
-prints its results and shows the picture, but does not record them. `python docs/reproduction.py` writes this page. Wall times are
-from one run on two busy cores; for reliable timings see [benchmarks.md](benchmarks.md).
+(2019), arXiv:1901.08045, with this package, and adds some of our own. It shows our numbers next to the paper's; remarks
+say where and why they differ. Each section names the command that wrote it. Without `--record docs` the command prints
+its results and saves the picture, but does not record them. `python docs/reproduction.py` writes this page. Wall times
+are from one run on two busy cores; for reliable timings see [benchmarks.md](benchmarks.md).
 """
 
 
