@@ -56,13 +56,13 @@ def network(params: dict, x):
 
 
 def shift(key, x, side: int = 28):
-    """A batch of images, moved by at most one pixel; MNIST has an empty margin of two at least."""
+    """Shift a batch of images by at most one pixel; MNIST has an empty margin of at least two."""
     by = jax.random.randint(key, (2,), -1, 2)
     return jnp.roll(x.reshape(-1, side, side), by, axis=(1, 2)).reshape(x.shape)
 
 
 def transformation_of(kind: str, params: dict, learning_rate: float, step_size: float, steps: int):
-    """Adam for what is free, and momentum SGD on the manifold for orthonormal factors."""
+    """Momentum SGD on the manifold for orthonormal factors, and Adam for the other parameters."""
     adam = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
     kinds = {name: "stiefel" if kind == "svd" and name == "factors" else "free" for name in params}
     return optax.partition({"stiefel": pst.jax.momentum(cosine(step_size, steps)), "free": adam}, kinds)
@@ -122,7 +122,7 @@ def picture(found: dict[str, list[dict]]) -> Figure:
 
 
 def remembered(path: Path | None, work) -> dict[str, list]:
-    """What ``work`` finds, or has found before and saved."""
+    """The result of ``work``, or the saved result of an earlier run."""
     if path is not None and path.exists():
         return json.loads(path.read_text())
     found = work()

@@ -59,7 +59,7 @@ def network(params: dict, x):
 
 
 def loss_of(n_images: int):
-    """Minus the log posterior by the number of images: standard normal priors on what is free."""
+    """Minus the log posterior divided by the number of images; free parameters have standard normal priors."""
 
     def loss(params, x, y):
         return cross_entropy(network(params, x), y) + squares([params["last"], params["biases"]]) / n_images
@@ -82,10 +82,10 @@ def optimise(images: Images, settings: Settings, seed: int) -> dict:
 
 
 def sample(images: Images, params: dict, settings: Settings, temperature: float, seed: int) -> list[dict]:
-    """Networks of a chain that starts from an optimum; each cycle of the schedule leaves it, and samples another."""
+    """Networks of a chain that starts from an optimum; each cycle of the schedule moves away and samples elsewhere."""
     length = SEGMENTS * settings.spacing
     schedule = pst.jax.CyclicalSchedule(settings.sampling_step, length, temperature_after=temperature)
-    params = jax.tree.map(jnp.array, params)  # a copy: the passes give the memory of their arguments away
+    params = jax.tree.map(jnp.array, params)  # a copy, because a pass reuses the memory of its arguments
     transformation = transformation_of(params, schedule, temperature=schedule.temperature, seed=seed)
     some_steps = pass_of(loss_of(len(images.x_train)), transformation, BATCH)
     chain = Chain(params, transformation.init(params), jax.random.PRNGKey(1000 + seed))

@@ -57,7 +57,7 @@ class Architecture(NamedTuple):
 
     @property
     def features(self) -> int:
-        """Numbers that reach the last layer."""
+        """Number of inputs of the last layer."""
         return max(self.layers[-2:]) * (self.image[1] // 2 ** self.layers.count(0)) ** 2
 
 
@@ -65,9 +65,9 @@ VGG = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512
 
 
 def windows(channels: int, side: int) -> np.ndarray:
-    """Where the 3 x 3 windows around all pixels find their numbers, (channels, 9, side, side) unrolled.
+    """Indices of the 3 x 3 windows around all pixels, (channels, 9, side, side) unrolled.
 
-    The place after the last is that of the zeros around an image.
+    The index after the last pixel stands for the zeros around an image.
     """
     places = np.arange(channels * side**2).reshape(channels, side, side)
     places = np.pad(places, ((0, 0), (1, 1), (1, 1)), constant_values=channels * side**2)
@@ -75,7 +75,7 @@ def windows(channels: int, side: int) -> np.ndarray:
 
 
 def quarters(channels: int, side: int) -> np.ndarray:
-    """Where the 2 x 2 pixels of a pooling are, (4, channels, side / 2, side / 2) unrolled."""
+    """Indices of the 2 x 2 pixels of a pooling, (4, channels, side / 2, side / 2) unrolled."""
     half = side // 2
     places = np.arange(channels * side**2).reshape(channels, side, side)[:, : 2 * half, : 2 * half]
     return places.reshape(channels, half, 2, half, 2).transpose(2, 4, 0, 1, 3).ravel()

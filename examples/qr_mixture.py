@@ -46,7 +46,7 @@ def build_model(n: int) -> pm.Model:
 
 
 # %% The samplers. O(2) has two components, determinant +1 and -1, that no continuous path connects. The samplers on the
-# manifold cross by reflecting a column now and then; for n = 3 this is not needed, but spares them the way round.
+# manifold cross by reflecting a column now and then; for n = 3 this is not needed, but is a shortcut between modes.
 # PyMC's HamiltonianMC sees the model through Q = Z (Z'Z)^(-1/2) with a Gaussian Z, which is the paper's baseline.
 # Trajectories of the paper's three methods have length 2. HMC gets a step size of 0.1: its trajectories jump where
 # det Z = 0, so a part of them is rejected however small the step, and an adapted step would shrink without end.
@@ -123,7 +123,7 @@ def quantities(posterior, n: int) -> tuple[dict[str, np.ndarray], dict[str, floa
 
 
 def z_scores(found: dict[str, np.ndarray], exact: dict[str, float]) -> dict[str, float]:
-    """Of the means. The variance of a share is known: a mode that was seen too seldom must not look certain."""
+    """z-scores of the means. Shares have a known variance; an estimate would be too small for rarely visited modes."""
     data = az.convert_to_dataset({name: values[None] for name, values in found.items()})
     error, size = az.mcse(data, method="mean"), az.ess(data, method="mean")
     scores = {}

@@ -84,7 +84,7 @@ def orthogonality_error(kernels: Any) -> float:
 
 
 def save(path: Path, tree: Any) -> None:
-    """Write the arrays of a tree; at once, so that a run that is stopped leaves a whole file."""
+    """Write the arrays of a tree, atomically, so that an interrupted run leaves a complete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part.npz")
     np.savez(part, *[np.asarray(leaf) for leaf in jax.tree.leaves(tree)])

@@ -44,7 +44,7 @@ class Store:
         """Text for the progress bar."""
         lp, steps = self.stats["lp"][:, : self.filled], self.stats["n_steps"][:, : self.filled]
         diverging = int(self.stats["diverging"][:, : self.filled].sum())
-        return f"{steps.mean():.1f} gradients a draw, {diverging} divergences, R-hat of log density {rhat(lp):.3f}"
+        return f"{steps.mean():.1f} gradients per draw, {diverging} divergences, R-hat of log density {rhat(lp):.3f}"
 
 
 def rhat(values: np.ndarray) -> float:

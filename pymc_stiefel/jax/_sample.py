@@ -77,7 +77,7 @@ def sample(
     var_names : sequence of str, optional
         Variables and deterministics to store; default all.
     progressbar : bool
-        Show progress, step size, steps per draw, divergences, and R-hat of the log density.
+        Show progress, step size, gradients per draw, divergences, and R-hat of the log density.
     chain_method : {"vectorized", "sharded"}
         ``"sharded"`` divides the chains among all devices.
     idata_kwargs : dict, optional

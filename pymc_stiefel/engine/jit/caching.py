@@ -51,8 +51,8 @@ def _save(cache, *arguments):
         _numba_save(cache, *arguments)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
         text = (
-            f"compiled code could not be saved in {cache.cache_path}: {error}. Make space there, or name a folder that "
-            "can be written by the environment variable NUMBA_CACHE_DIR"
+            f"compiled code could not be saved in {cache.cache_path}: {error}. Make space there, or set the "
+            "environment variable NUMBA_CACHE_DIR to a writable folder"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
