@@ -1,7 +1,8 @@
 """Write docs/reproduction.md from the records in docs/results: ``python docs/reproduction.py``.
 
-A record is what an example writes with ``--record docs``: a JSON file with the keys below, and its pictures in
-docs/images. A title that begins with a number ("3. Orthogonal network") is an experiment of the paper, in its order.
+An example writes its record with ``--record docs``: a JSON file with the keys below, and its pictures in docs/images.
+A title that begins with a number ("3. Orthogonal network") is an experiment of the paper; these come first, in the
+paper's order.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ ROW_KEYS = {"quantity", "ours", "paper", "note"}
 INTRODUCTION = """\
 # Reproduction
 
-Every experiment of V. Yanush and D. Kropotov, *Hamiltonian Monte-Carlo for Orthogonal Matrices* (2019),
-arXiv:1901.08045, run with this package, and some beyond it. Our numbers stand beside the paper's; remarks say where and
-why they differ. Each section was written by the command it names (without `--record docs` it only prints and
-draws), and this page by `python docs/reproduction.py`. Wall times are those of one run on two cores that others kept
-busy: for timings see [benchmarks.md](benchmarks.md).
+This page repeats every experiment of V. Yanush and D. Kropotov, *Hamiltonian Monte-Carlo for Orthogonal Matrices*
+(2019), arXiv:1901.08045, with this package, and adds some of our own. It shows our numbers next to the paper's; remarks
+say where and why they differ. Each section names the command that wrote it. Without `--record docs` the command prints
+its results and saves the picture, but does not record them. `python docs/reproduction.py` writes this page. Wall times
+are from one run on two busy cores; for reliable timings see [benchmarks.md](benchmarks.md).
 """
 
 
 def read_record(path: Path) -> dict:
-    """A record, or an error that says what is missing from which file."""
+    """Read a record. The error of an incomplete one names the file and the missing keys."""
     record = json.loads(path.read_text())
     if missing := KEYS - set(record):
         raise ValueError(f"{path.name} lacks {', '.join(sorted(missing))}")
@@ -37,13 +38,13 @@ def read_record(path: Path) -> dict:
 
 
 def number_of(record: dict) -> float:
-    """Number of the paper's experiment; infinity for those beyond it."""
+    """Number of the experiment in the paper; infinity if it is not from the paper."""
     found = re.match(r"(\d+)\. ", record["title"])
     return float(found.group(1)) if found else float("inf")
 
 
 def table(rows: list[dict]) -> list[str]:
-    """Columns that are empty throughout (no paper to compare with, no notes) are left out."""
+    """A Markdown table of the rows, without columns that are empty throughout."""
     columns = [key for key in ("quantity", "ours", "paper", "note") if any(str(row[key] or "") for row in rows)]
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     for row in rows:

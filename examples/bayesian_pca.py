@@ -2,7 +2,7 @@
 
 Thirteen chemical measurements of 178 wines (scikit-learn's copy of the UCI table) have the covariance
 U diag(scale^2) U' + noise^2 I with up to eight orthonormal columns U. The scales are ordered and shrink towards zero by
-a half-Cauchy prior with a learnt width, so that columns the data do not ask for vanish. Run
+a half-Cauchy prior with a learnt width, so that columns which the data do not support vanish. Run
 ``python examples/bayesian_pca.py``, or give a table of your own: ``--data table.csv`` (numbers, one column a variable).
 """
 
@@ -115,11 +115,11 @@ def plot(aligned, posterior, ranks, eigenvalues: np.ndarray, shown: int = 3):
 
 
 REMARKS = [
-    "Noise of one size for all variables is a strong assumption. The simulated table meets it, and its three"
-    " components are found. The wines do not: behind three large components their variances fall without a step,"
-    " components are taken up nearly as far as they are allowed, and their number says more about the model than"
-    " about wine. The effective rank, (sum s^2)^2 / sum s^4, leans less on it. Loadings are shown with 50 % and 90 %"
-    " intervals; grey ones may be zero.",
+    "The model assumes that the noise has the same variance for all variables, which is a strong assumption. The"
+    " simulated table satisfies it, and the model finds its three components. The wine data do not: after three large"
+    " components the variances decrease gradually, the model uses nearly all components it is allowed, and their"
+    " number says more about the model than about wine. The effective rank, (sum s^2)^2 / sum s^4, depends less on this"
+    " assumption. Loadings are shown with 50 % and 90 % intervals; grey ones may be zero.",
 ]
 
 

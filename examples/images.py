@@ -37,7 +37,7 @@ def load_images(folder: Path | None) -> Images:
 
 
 def with_validation(images: Images, share: int = 6) -> tuple[Images, tuple[np.ndarray, np.ndarray]]:
-    """Cut the last sixth of the training images off: settings are chosen on them, and never on the test set."""
+    """Split off the last sixth of the training images as a validation set, on which settings are chosen."""
     keep = len(images.x_train) - len(images.x_train) // share
     cut = images._replace(x_train=images.x_train[:keep], y_train=images.y_train[:keep])
     return cut, (images.x_train[keep:], images.y_train[keep:])

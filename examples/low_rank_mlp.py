@@ -56,13 +56,13 @@ def network(params: dict, x):
 
 
 def shift(key, x, side: int = 28):
-    """A batch of images, moved by at most one pixel; MNIST has an empty margin of two at least."""
+    """Shift a batch of images by at most one pixel; MNIST has an empty margin of at least two."""
     by = jax.random.randint(key, (2,), -1, 2)
     return jnp.roll(x.reshape(-1, side, side), by, axis=(1, 2)).reshape(x.shape)
 
 
 def transformation_of(kind: str, params: dict, learning_rate: float, step_size: float, steps: int):
-    """Adam for what is free, and momentum SGD on the manifold for orthonormal factors."""
+    """Momentum SGD on the manifold for orthonormal factors, and Adam for the other parameters."""
     adam = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
     kinds = {name: "stiefel" if kind == "svd" and name == "factors" else "free" for name in params}
     return optax.partition({"stiefel": pst.jax.momentum(cosine(step_size, steps)), "free": adam}, kinds)
@@ -122,7 +122,7 @@ def picture(found: dict[str, list[dict]]) -> Figure:
 
 
 def remembered(path: Path | None, work) -> dict[str, list]:
-    """What ``work`` finds, or has found before and saved."""
+    """The result of ``work``, or the saved result of an earlier run."""
     if path is not None and path.exists():
         return json.loads(path.read_text())
     found = work()
@@ -134,16 +134,17 @@ def remembered(path: Path | None, work) -> dict[str, list]:
 
 # %%
 REMARKS = [
-    "Ten epochs in batches of 128 (the paper has 20): momentum SGD on the manifold with steps of 0.025 for U and V, "
-    "Adam with rate 0.001 for the rest and for the bottleneck, cosine schedules, biases, rectifiers, normal priors on "
-    "what is free. While learning, batches are shifted by at most a pixel, for both networks alike; without that the "
-    "SVD reached 100 % on the training images and 97.7 % on the validation set (14 epochs, steps of 0.015). Training "
+    "Networks are trained for ten epochs (the paper: 20) in batches of 128. U and V are trained by momentum SGD on the "
+    "manifold with step size 0.025, all other parameters and the bottleneck network by Adam with rate 0.001, with "
+    "cosine schedules. The networks have rectifiers and biases; unconstrained parameters have normal priors. During "
+    "training, batches are shifted by at most one pixel, for both networks. Without these shifts the SVD network "
+    "reached 100 % on the training images and 97.7 % on the validation set (14 epochs, step size 0.015). Training "
     "scores are those of the first 10 000 images.",
-    "The step size of the SVD and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training images, "
-    "the rate of the bottleneck is Adam's usual one. The test images are those of the paper, the last 10 000 of the "
-    "training file.",
-    "Unlike in the paper, the SVD learns more slowly at first, and its lead at the end is within the spread of the "
-    "runs.",
+    "The step size of the SVD network and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training "
+    "images. The rate of the bottleneck network is Adam's default. The test images are those of the paper, the last "
+    "10 000 of the training file.",
+    "Unlike in the paper, the SVD network learns more slowly at first, and its advantage at the end is within the "
+    "spread of the runs.",
 ]
 RATES = {"svd": (0.001, 0.025), "bottleneck": (0.001, 0.0)}
 

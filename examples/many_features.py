@@ -1,8 +1,9 @@
 """Factor analysis of a wide table: 2000 features, 100 rows, five factors.
 
-A table as of gene expression, simulated so that the answer is known: every feature has a noise of its own, and factors
-load on a few hundred features each. The covariance has four million entries and is never formed: a gradient costs two
-products of the table with the loadings. Half of the features of some new rows are then predicted from the other half.
+The table resembles gene expression data and is simulated, so that the answer is known. Every feature has its own noise
+variance, and each factor loads on a few hundred features. The covariance has four million entries and is never formed:
+a gradient costs two products of the table with the loadings. Half of the features of some new rows are then predicted
+from the other half.
 Run ``python examples/many_features.py``.
 """
 
@@ -19,9 +20,9 @@ import pymc_stiefel as pst
 
 ROWS, NEW, FEATURES, RANK = 100, 20, 2000, 5
 REMARKS = [
-    "Rows that were not used and half of their features are predicted from the other half: 90 % intervals should cover "
-    "90 % of them.",
-    "With few rows the subspace is known only roughly; the angles say how far the posterior is from the truth.",
+    "In rows that were not used for fitting, half of the features are predicted from the other half. 90 % intervals "
+    "should cover 90 % of them.",
+    "With few rows the subspace is not well determined; the angles show how far the posterior is from the truth.",
 ]
 
 

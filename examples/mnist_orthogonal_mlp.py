@@ -2,9 +2,9 @@
 
 The third experiment of the paper, in JAX: 784-300-300-10, all layers but the last orthogonal. ``python
 examples/mnist_orthogonal_mlp.py --data mnist --runs 5`` optimises five networks by momentum SGD on the manifold, and
-samples the posterior around each by stochastic-gradient HMC. Without ``--data`` it is 64-32-32-10 and the digits that
-scikit-learn ships. The last sixth of the training images is the validation set, on which the temperature is chosen;
-the test set is looked at when all is chosen. Needs ``pip install "pymc-stiefel[jax]"``.
+samples the posterior around each by stochastic-gradient HMC. Without ``--data`` it trains a 64-32-32-10 network on the
+digits of scikit-learn. The temperature is chosen on a validation set, the last sixth of the training images; the test
+set is used only after that. Needs ``pip install "pymc-stiefel[jax]"``.
 """
 
 # %%
@@ -59,7 +59,7 @@ def network(params: dict, x):
 
 
 def loss_of(n_images: int):
-    """Minus the log posterior by the number of images: standard normal priors on what is free."""
+    """Minus the log posterior divided by the number of images; free parameters have standard normal priors."""
 
     def loss(params, x, y):
         return cross_entropy(network(params, x), y) + squares([params["last"], params["biases"]]) / n_images
@@ -82,10 +82,10 @@ def optimise(images: Images, settings: Settings, seed: int) -> dict:
 
 
 def sample(images: Images, params: dict, settings: Settings, temperature: float, seed: int) -> list[dict]:
-    """Networks of a chain that starts from an optimum; each cycle of the schedule leaves it, and samples another."""
+    """Networks of a chain that starts from an optimum; each cycle of the schedule moves away and samples elsewhere."""
     length = SEGMENTS * settings.spacing
     schedule = pst.jax.CyclicalSchedule(settings.sampling_step, length, temperature_after=temperature)
-    params = jax.tree.map(jnp.array, params)  # a copy: the passes give the memory of their arguments away
+    params = jax.tree.map(jnp.array, params)  # a copy, because a pass reuses the memory of its arguments
     transformation = transformation_of(params, schedule, temperature=schedule.temperature, seed=seed)
     some_steps = pass_of(loss_of(len(images.x_train)), transformation, BATCH)
     chain = Chain(params, transformation.init(params), jax.random.PRNGKey(1000 + seed))
@@ -179,14 +179,15 @@ def picture(found: dict) -> Figure:
 
 # %%
 REMARKS = [
-    "784-300-300-10 with rectifiers and biases, the first two layers orthogonal, standard normal priors on the rest, "
-    "single precision. *Single* is the network after eight epochs of momentum SGD on the manifold, where the chain "
-    "starts. The chain makes four cycles of 390 steps (two epochs) in batches of 256: the first four fifths of a "
-    "cycle are without noise and with large steps, and lead away from where it was; the rest has the temperature "
-    "named, and gives three networks to the ensemble. *A draw* is one of these twelve.",
-    "All networks learn from the first 50 000 training images. Step sizes, epochs, cycles and the temperature were "
-    "chosen on the other 10 000, the temperature by their log score; the test set was used for the numbers and the "
-    "curve, which is that of the first seed, alone.",
+    "The network is 784-300-300-10 with rectifiers and biases, in single precision. The first two layers are "
+    "orthogonal; the other parameters have standard normal priors. *Single* is the network after eight epochs of "
+    "momentum SGD on the manifold; the chain starts there. The chain runs four cycles of 390 steps (two epochs) in "
+    "batches of 256. The first four fifths of a cycle take large steps without noise and move to another part of the "
+    "posterior. The last fifth samples at the temperature in the table and adds three networks to the ensemble. "
+    "*A draw* is one of these twelve networks.",
+    "All networks are trained on the first 50 000 training images. Step sizes, epochs, cycles and the temperature were "
+    "chosen on the other 10 000, the temperature by its log score. The test set was used only for the numbers of the "
+    "table and for the curve, which shows the first seed.",
 ]
 
 

@@ -2,7 +2,7 @@
 
 The fifth experiment of the paper, on MovieLens-100k: ``python examples/movielens.py --data ml-100k`` (research data of
 GroupLens, Harper & Konstan 2015, doi:10.1145/2827872; see grouplens.org for its terms). Without ``--data`` the ratings
-are simulated. Entries of the matrix are computed where there are ratings only; it is never formed.
+are simulated. Only entries with a rating are computed; the full matrix is never formed.
 """
 
 # %%
@@ -143,13 +143,13 @@ def picture(runs: list[dict]) -> Figure:
 
 # %%
 REMARKS = [
-    "Rank 10, ratings minus 3, no terms for users or films; noise and singular values are learnt. 1000 steps are "
-    "discarded, then every 500th of 5000 is kept. Optima after 80 epochs with batches of 4000; the paper has 20, "
-    "and does not give its batches.",
-    "The normal prior on the factors of the bottleneck is a ridge, which keeps its optimum from following the noise; "
-    "nothing shrinks orthonormal factors, so that the optimum of the SVD does follow it. The mean over the posterior "
-    "mends that. Step sizes, batches and the number of epochs were chosen with an eye on the test error, which "
-    "flatters all three a little.",
+    "The model has rank 10 and is fitted to ratings minus 3, without user or film effects; noise and singular values "
+    "are learnt. The sampler discards 1000 steps and then keeps every 500th of 5000. Optima are those after 80 epochs "
+    "with batches of 4000; the paper has 20 epochs and does not give its batch size.",
+    "The normal prior on the factors of the bottleneck model acts as a ridge penalty, which limits overfitting of its "
+    "optimum. Nothing shrinks orthonormal factors, so the optimum of the SVD model overfits; averaging over the "
+    "posterior corrects this. Step sizes, batch sizes and the number of epochs were chosen with the test error in "
+    "view, so all three results are slightly optimistic.",
 ]
 
 

@@ -1,9 +1,9 @@
 """Gradients with noise: stochastic-gradient sampling of a QR factorisation against direct draws.
 
 The paper's second experiment. M = QR is normal about one matrix with sigma = 1, and the gradient of every step carries
-normal noise of standard deviation 0.1. A sampler that takes the noise for the density's slope would collapse to
-the mode or drift away. OrthogonalSGHMC moves Q on its manifold; plain SGHMC, the paper's contrast, moves Z of
-Q = Z (Z'Z)^(-1/2). OrthogonalHMC has exact gradients. Run ``python examples/noisy_gradients.py``.
+normal noise of standard deviation 0.1. A sampler that mistakes this noise for the gradient of the density would
+collapse to the mode or drift away. OrthogonalSGHMC moves Q on its manifold. Plain SGHMC, the paper's baseline, moves Z
+with Q = Z (Z'Z)^(-1/2). OrthogonalHMC has exact gradients. Run ``python examples/noisy_gradients.py``.
 """
 
 # %%
@@ -152,13 +152,13 @@ def plot(found: dict[str, np.ndarray], direct: np.ndarray):
 
 
 REMARKS = [
-    "There is no collapse: the spread of the draws is that of direct draws, and their quantiles agree. The matrices are"
-    " 3 x 2, because a sampler without an accept step cannot change the determinant of a square matrix; the paper gives"
-    " neither their mean (here [[1, 2], [2, 1], [1, 1]]) nor its step size, friction and steps for each draw (here"
+    "The draws do not collapse: their spread is that of direct draws, and their quantiles agree. The matrices are"
+    " 3 x 2, because a sampler without an accept step cannot change the determinant of a square matrix. The paper does"
+    " not give their mean (here [[1, 2], [2, 1], [1, 1]]) nor its step size, friction and steps per draw (here"
     f" {STEP['step_size']}, {STEP['friction']} and {STEP['n_steps']}).",
-    "The paper's poor result for SGHMC on Z is not found here: with the same masses and steps it has about as many"
-    " effective draws as oSGHMC. But its draws are biased, presumably where Z is small and a step turns its polar"
-    " factor far.",
+    "We do not find the paper's poor result for SGHMC on Z: with the same masses and steps it has about as many"
+    " effective draws as oSGHMC. But its draws are biased, presumably because a step turns the polar factor of Z far"
+    " where Z is small.",
 ]
 
 

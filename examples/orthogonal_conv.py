@@ -1,12 +1,12 @@
 """A small convolutional network with orthogonal kernels: optimised, then sampled; one network and an ensemble.
 
-The fourth experiment of the paper is an orthogonal VGG-16 on CIFAR-10, out of reach of two cores. This is a small
-stand-in for it, with the same construction: every kernel, as a matrix of filters by their inputs, is orthogonal, and
+The fourth experiment of the paper is an orthogonal VGG-16 on CIFAR-10, too large for two cores. This is a small
+substitute with the same construction: every kernel, as a matrix of filters by their inputs, is orthogonal, and
 only the last layer is free. ``python examples/orthogonal_conv.py`` takes the digits of scikit-learn, ``--data mnist``
 the images of MNIST pooled to 14 x 14 pixels. A convolution is the product of patches with the kernel.
 
 ``--full --data cifar-10-batches-py`` is the paper's experiment: the thirteen convolutions of VGG-16 on CIFAR-10 (its
-version for Python), 200 epochs, 24 000 steps. It is here to be read, or run where there is a week: we have not run it.
+version for Python), 200 epochs, 24 000 steps. It would take about a week; we have not run it.
 """
 
 # %%
@@ -57,7 +57,7 @@ class Architecture(NamedTuple):
 
     @property
     def features(self) -> int:
-        """Numbers that reach the last layer."""
+        """Number of inputs of the last layer."""
         return max(self.layers[-2:]) * (self.image[1] // 2 ** self.layers.count(0)) ** 2
 
 
@@ -65,9 +65,9 @@ VGG = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512
 
 
 def windows(channels: int, side: int) -> np.ndarray:
-    """Where the 3 x 3 windows around all pixels find their numbers, (channels, 9, side, side) unrolled.
+    """Indices of the 3 x 3 windows around all pixels, (channels, 9, side, side) unrolled.
 
-    The place after the last is that of the zeros around an image.
+    The index after the last pixel stands for the zeros around an image.
     """
     places = np.arange(channels * side**2).reshape(channels, side, side)
     places = np.pad(places, ((0, 0), (1, 1), (1, 1)), constant_values=channels * side**2)
@@ -75,7 +75,7 @@ def windows(channels: int, side: int) -> np.ndarray:
 
 
 def quarters(channels: int, side: int) -> np.ndarray:
-    """Where the 2 x 2 pixels of a pooling are, (4, channels, side / 2, side / 2) unrolled."""
+    """Indices of the 2 x 2 pixels of a pooling, (4, channels, side / 2, side / 2) unrolled."""
     half = side // 2
     places = np.arange(channels * side**2).reshape(channels, side, side)[:, : 2 * half, : 2 * half]
     return places.reshape(channels, half, 2, half, 2).transpose(2, 4, 0, 1, 3).ravel()
@@ -169,9 +169,9 @@ def picture(found: dict) -> Figure:
 
 # %%
 REMARKS = [
-    "Not the paper's network: a small stand-in for it, with the same construction (kernels orthogonal as matrices of "
-    "filters by inputs, the last layer free), two convolutions of 3 x 3, each followed by a pooling. The paper's "
-    "numbers are for VGG-16 on CIFAR-10; `--full` has that network, and has not been run."
+    "This is not the paper's network but a small substitute with the same construction: kernels are orthogonal as "
+    "matrices of filters by inputs, and the last layer is free. It has two convolutions of 3 x 3, each followed by "
+    "pooling. The paper's numbers are for VGG-16 on CIFAR-10. `--full` selects that network; we have not run it."
 ]
 
 

@@ -4,7 +4,7 @@ The fourth experiment of the paper, in JAX. Every kernel, as a matrix of filters
 only the last layer is free. ``python examples/orthogonal_vgg.py --data cifar-10-batches-bin --state run --width 0.25``
 has a quarter of the channels; ``--width 1`` is the paper's network, for an accelerator; ``--weights ordinary`` learns
 the same network with free kernels. The same command continues from the checkpoints in ``--state``. The last 5000
-training images are the validation set. Without ``--data`` the images are noise, which serves to time a step. Needs
+training images are the validation set. Without ``--data`` the images are noise, for timing a step. Needs
 ``pip install "pymc-stiefel[jax]"``.
 """
 
@@ -82,7 +82,7 @@ def augment(key, x):
 
 # %%
 class Run:
-    """A network that learns and is sampled; all is in files of a folder, so that it can be stopped at any time."""
+    """Training and sampling of a network. Its state is in files of a folder, so that it can be stopped at any time."""
 
     def __init__(self, images: Images, validation: tuple, options) -> None:
         self.images, self.validation, self.options = images, validation, options
@@ -97,7 +97,7 @@ class Run:
         return cross_entropy(network(params, x), y) + prior / len(self.images.x_train)
 
     def advance(self, phase: str, transformation, params: dict, segments: int, steps: int) -> dict:
-        """Segments of ``steps`` steps, from the last checkpoint of this phase on; each is a line of the log."""
+        """Run segments of ``steps`` steps from the last checkpoint of this phase; each adds a line to the log."""
         checkpoint = self.folder / f"{phase}.npz"
         chain = Chain(params, transformation.init(params), jax.random.PRNGKey(self.options.seed))
         chain = load(checkpoint, chain) if checkpoint.exists() else jax.tree.map(jnp.array, chain)

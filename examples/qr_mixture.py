@@ -2,7 +2,7 @@
 
 The paper's first experiment. M = QR has the density sum_i N(M | M_i, sigma^2 I) / 16 with sigma = 0.3, where the
 entries of M_i are 1 or 2; Q is orthonormal and R upper triangular with a positive diagonal. Four samplers draw (Q, R);
-what they should find is known exactly. Run ``python examples/qr_mixture.py``.
+the expectations are known exactly. Run ``python examples/qr_mixture.py``.
 """
 
 # %%
@@ -46,7 +46,7 @@ def build_model(n: int) -> pm.Model:
 
 
 # %% The samplers. O(2) has two components, determinant +1 and -1, that no continuous path connects. The samplers on the
-# manifold cross by reflecting a column now and then; for n = 3 this is not needed, but spares them the way round.
+# manifold cross by reflecting a column now and then; for n = 3 this is not needed, but is a shortcut between modes.
 # PyMC's HamiltonianMC sees the model through Q = Z (Z'Z)^(-1/2) with a Gaussian Z, which is the paper's baseline.
 # Trajectories of the paper's three methods have length 2. HMC gets a step size of 0.1: its trajectories jump where
 # det Z = 0, so a part of them is rejected however small the step, and an adapted step would shrink without end.
@@ -123,7 +123,7 @@ def quantities(posterior, n: int) -> tuple[dict[str, np.ndarray], dict[str, floa
 
 
 def z_scores(found: dict[str, np.ndarray], exact: dict[str, float]) -> dict[str, float]:
-    """Of the means. The variance of a share is known: a mode that was seen too seldom must not look certain."""
+    """z-scores of the means. Shares have a known variance; an estimate would be too small for rarely visited modes."""
     data = az.convert_to_dataset({name: values[None] for name, values in found.items()})
     error, size = az.mcse(data, method="mean"), az.ess(data, method="mean")
     scores = {}
@@ -185,21 +185,21 @@ def plot(posterior, seed: int):
 
 
 REMARKS = [
-    "Draws are checked against exact values: the shares of the sixteen modes (1/16 each), the first two moments of"
-    " M, and for n = 2 the law of Q on the two circles of O(2), by quadrature (lower right; the other panels show"
-    " every tenth draw of oHMC over contours of direct draws). The note beside the modes is the largest |z| of all"
-    " of these.",
-    "The density here has the Jacobian R_11^(n-1) R_22^(n-2) of the QR factorisation, which the paper's formula"
-    " lacks; R has a positive diagonal; and columns of Q are reflected now and then, without which a chain on O(2)"
-    " would keep its determinant and never see half of the law. For n = 3 there are 64 matrices of ones and twos"
-    " and the paper does not say which sixteen it takes: here those whose last row is (1, 1). Its table does not say"
-    " to which n it belongs.",
-    "The paper gives neither step size nor length of its trajectories, so its numbers of effective draws and ours"
-    " (rank-normalised bulk ESS of the entries of Q and R) are not for one and the same setting. On O(2) the order"
+    "Draws are compared with exact values: the shares of the sixteen modes (1/16 each), the first two moments of"
+    " M, and for n = 2 the distribution of Q on the two circles of O(2), by quadrature. The lower right panel shows the"
+    " latter; the other panels show every tenth draw of oHMC over contours of direct draws. The note in the row"
+    " *modes covered* is the largest |z| of all these comparisons.",
+    "There are three differences from the paper. The density includes the Jacobian R_11^(n-1) R_22^(n-2) of the QR"
+    " factorisation, which the paper's formula omits. R has a positive diagonal. Columns of Q are reflected now and"
+    " then; otherwise a chain on O(2) would keep its determinant and never visit half of the distribution. For n = 3"
+    " there are 64 matrices of ones and twos. The paper does not say which sixteen it uses; we use those whose last row"
+    " is (1, 1). The paper's table does not say to which n it belongs.",
+    "The paper gives neither the step size nor the length of its trajectories. Its effective sample sizes and ours"
+    " (rank-normalised bulk ESS of the entries of Q and R) are therefore not for the same settings. On O(2) the order"
     " is the paper's: HMC on the expansion, gHMC, oHMC. On St(3, 2), which is connected, HMC has as many effective"
-    " draws as the two; each of them costs more. gHMC uses the same step size adaptation as oHMC, and its matrix"
-    " exponentials have not been seen to fail. PyMC's HamiltonianMC is not compiled as a whole, so that its time is"
-    " no measure of the method; the page on benchmarks is the place for timings.",
+    " draws as gHMC and oHMC, but each costs more. gHMC uses the same step size adaptation as oHMC, and its matrix"
+    " exponentials did not fail in any of our runs. PyMC's HamiltonianMC is not compiled as a whole, so its time says"
+    " little about the method; see the page on benchmarks for timings.",
 ]
 
 

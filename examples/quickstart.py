@@ -48,7 +48,7 @@ def main() -> None:
     draws = 300 if options.quick else 1000
     model = build_model(monthly_returns())
     with model:
-        # PyMC's own R-hat covers the raw entries of U, whose signs and order differ between chains: check knows better
+        # PyMC's checks look at raw entries of U, whose signs and order differ between chains; pst.check aligns them
         idata = pm.sample(
             draws, tune=draws, chains=4, cores=2, random_seed=1, progressbar=False, compute_convergence_checks=False
         )

@@ -1,4 +1,4 @@
-"""What the examples share: their options, and the record that docs/reproduction.py turns into a page."""
+"""Shared by the examples: command-line options, and the record from which docs/reproduction.py makes a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _started = time.perf_counter()
 
 
 def options_of(doc: str, output: str, *, data: str | None = None) -> argparse.ArgumentParser:
-    """The options that all examples have; ``data`` is the help of ``--data``, for those that read some."""
+    """The options that all examples have; ``data`` is the help text of ``--data``, for examples that read data."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a short run, for a test")
     parser.add_argument("--seed", type=int, default=1)
@@ -28,7 +28,7 @@ def options_of(doc: str, output: str, *, data: str | None = None) -> argparse.Ar
 
 
 def row(quantity: str, ours: Any, paper: Any = "", note: str = "") -> dict[str, str]:
-    """One line of the table: a number of ours beside the paper's."""
+    """One line of the table: our number and the paper's."""
     return {"quantity": quantity, "ours": str(ours), "paper": str(paper), "note": note}
 
 
@@ -43,9 +43,9 @@ def finish(
     seeds: list[int] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Print the table, save the picture and, if asked to, the record.
+    """Print the table, save the picture and, with ``--record``, the record.
 
-    ``seeds`` is for examples that run several, ``seconds`` for those that may have been continued.
+    ``seeds`` is for examples with several seeds, ``seconds`` for examples that resume from checkpoints.
     """
     for line in rows:
         beside = f"   paper: {line['paper']}" if line["paper"] else ""
@@ -74,7 +74,7 @@ def finish(
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command of this run, with a data folder by its name alone: where it lies is nobody else's business."""
+    """The command of this run, with the name of the data folder only: its location is private."""
     words = ["python", f"examples/{Path(sys.argv[0]).name}", "--seed", str(options.seed)]
     words += ["--quick"] if options.quick else []
     words += ["--pool"] if getattr(options, "pool", False) else []

@@ -1,10 +1,11 @@
-"""A recurrent network with an orthogonal matrix adds two numbers of a long sequence, and says how sure it is.
+"""A recurrent network with an orthogonal matrix adds two numbers of a long sequence, with uncertainty.
 
 The adding problem: 200 uniform numbers, two of which are marked; the network reads them one by one and has to give
 the sum of the two, here observed with noise. Gradients that pass 200 products with an orthogonal matrix neither vanish
-nor explode, the paper's motivation for orthogonal weights. ``python examples/recurrent.py`` learns the network by
-momentum SGD on the manifold (and Adam for the rest), samples its posterior by oSGHMC, and learns two controls: an
-ordinary recurrent network, and the same network with a matrix that is free. Needs ``pip install "pymc-stiefel[jax]"``.
+nor explode; this is the paper's motivation for orthogonal weights. ``python examples/recurrent.py`` trains the network
+by momentum SGD on the manifold (Adam for the other parameters), samples its posterior by oSGHMC, and trains two
+controls: an ordinary recurrent network, and the same network with an unconstrained matrix. Needs
+``pip install "pymc-stiefel[jax]"``.
 """
 
 # %%
@@ -126,13 +127,13 @@ def picture(curves: dict[str, list], predictions: np.ndarray, total: np.ndarray)
 
 
 REMARKS = [
-    "64 units, batches of 100, single precision; the orthogonal matrix is moved by momentum SGD on the manifold, the "
-    "rest by Adam, and each network has the same number of passes. The observations have noise of 0.1. Step sizes "
-    "were chosen on sequences of their own (seed 9), which are neither those the networks learn from nor those of the "
-    "table.",
+    "The networks have 64 units and are trained in batches of 100, in single precision, each with the same number of "
+    "passes. The orthogonal matrix is trained by momentum SGD on the manifold, the other parameters by Adam. The "
+    "observations have noise of standard deviation 0.1. Step sizes were chosen on separate sequences (seed 9), which "
+    "are used neither for training nor for the table.",
     "The matrices start near the identity (Henaff, Szlam & LeCun 2016, arXiv:1602.06662), that of the ordinary "
-    "network is Gaussian. The chain starts at the optimum and makes steps of one fiftieth of a thousandth of a "
-    "radian, which the 200 products need; its intervals are those of a short chain.",
+    "network from a Gaussian. The chain starts at the optimum. Its steps are one fiftieth of a thousandth of a radian, "
+    "because the matrix enters 200 products; it is short, so its intervals are rough.",
 ]
 
 

@@ -1,8 +1,8 @@
 """Where does the camera point? A rotation estimated from pairs of directions, with its uncertainty.
 
 Directions x_i (say, of stars in a catalogue) are seen as y_i = A x_i plus von Mises-Fisher noise of unknown
-concentration; A is a rotation. The least-squares answer (Kabsch, 1976) is one matrix; the posterior says how well it is
-known, and about which axis it is known worst. Run ``python examples/rotation.py``.
+concentration; A is a rotation. The least-squares answer (Kabsch, 1976) is one matrix. The posterior also says how well
+it is known, and about which axis it is known worst. Run ``python examples/rotation.py``.
 """
 
 # %%
@@ -148,8 +148,8 @@ def main() -> None:
         f"{CONCENTRATION:.0f}; two chains of {draws} draws",
         rows=rows,
         remarks=[
-            "With a flat prior Kabsch's estimate is the mode. What it does not say is that roll about the line of sight"
-            " is known several times worse than where the camera points. Posterior means agree with quadrature over"
+            "With a flat prior Kabsch's estimate is the mode. The posterior adds that roll about the line of sight is"
+            " several times less certain than where the camera points. Posterior means agree with quadrature over"
             " SO(3) and the concentration.",
         ],
     )

@@ -5,8 +5,8 @@ X -> W X with a skew W conserves the uniform law, so that for every smooth f
 
     E[ f(X) <grad log pi, W X> + <grad f, W X> ] = 0.
 
-With f = 1 and f = X_aj this makes hundreds of quantities whose means are known. Draws from anything but pi, a wrong
-temperature included, miss them.
+With f = 1 and f = X_aj these are hundreds of quantities whose means are known. Draws from another distribution, for
+example at a wrong temperature, have other means.
 """
 
 from __future__ import annotations

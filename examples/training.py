@@ -1,4 +1,4 @@
-"""What the JAX examples share: passes through data, transformations of whole networks, checkpoints."""
+"""Shared by the JAX examples: passes through data, transformations of whole networks, checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pymc_stiefel as pst
 
 
 class Chain(NamedTuple):
-    """All that a run needs to continue: parameters, the optimiser's or sampler's state, and the random key."""
+    """The state of a run, enough to continue it: parameters, the optimiser's or sampler's state, and the random key."""
 
     params: Any
     state: Any
@@ -44,8 +44,8 @@ def cosine(largest: float, steps: int) -> Callable:
 def pass_of(loss: Callable, transformation: Any, batch_size: int, augment: Callable | None = None) -> Callable:
     """One pass through the data in random order, or ``steps`` of it, as one compiled program.
 
-    ``loss(params, x, y)`` is the mean over a batch of minus the log likelihood, plus minus the log prior by the number
-    of rows of all data; the transformations want the sum over the data, so that the temperature means what it says.
+    ``loss(params, x, y)`` is the mean over a batch of minus the log likelihood, minus the log prior divided by the
+    number of rows of all data. The transformations need the sum over the data; without it the temperature is wrong.
     """
 
     def run(chain: Chain, x: Any, y: Any, steps: int | None = None) -> tuple[Chain, Any]:
@@ -84,7 +84,7 @@ def orthogonality_error(kernels: Any) -> float:
 
 
 def save(path: Path, tree: Any) -> None:
-    """Write the arrays of a tree; at once, so that a run that is stopped leaves a whole file."""
+    """Write the arrays of a tree, atomically, so that an interrupted run leaves a complete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part.npz")
     np.savez(part, *[np.asarray(leaf) for leaf in jax.tree.leaves(tree)])

@@ -1,4 +1,4 @@
-r"""Random draws on St(n, p). Every function takes the NumPy generator and returns ``(*size, n, p)``.
+r"""Random draws on St(n, p). Every function takes a NumPy generator and returns ``(*size, n, p)``.
 
 ``size`` is the leading shape of independent draws from one law; ``None`` and ``()`` mean a single matrix.
 

@@ -1,7 +1,7 @@
-"""Whole batches of draws: K sets of parameters, R draws from each, in one compiled call.
+"""Batches of draws: K sets of parameters and R draws from each, in one compiled call.
 
 Functions take parameters with one leading dimension of length K and return ``(K, R, ...)``. Arguments are those of
-:mod:`pymc_stiefel.draws`, checked there; the random variables call these functions directly.
+:mod:`pymc_stiefel.draws`, which checks them; random variables call these functions directly.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pymc_stiefel.normalizers._functions import log_hyp0f1
 Array = NDArray[np.float64]
 
 GIBBS_SWEEPS = 40
-"""Sweeps from an approximate draw to the returned one, where rejection is hopeless."""
+"""Gibbs sweeps for a draw, starting from an approximate one, if rejection is too slow."""
 ROTATION_SWEEPS = 14
-"""The same for plane rotations: on St(10, 3) a sweep halves the distance to the law, from one standard deviation."""
+"""The same for plane rotations. On St(10, 3) a sweep halves the bias, which starts at one standard deviation."""
 PROPOSALS = 200
-"""Proposals for each draw of a subspace, after which Gibbs sweeps take over."""
+"""Proposals per draw of a subspace. If these do not suffice, Gibbs sweeps are used."""
 SMALLEST_RATE = 2e-4
-"""Acceptance rate below which rejection gives way to Gibbs sweeps."""
+"""Acceptance rate below which Gibbs sweeps are used instead of rejection."""
 LARGEST_CONCENTRATION = 1e8
-"""Acceptance rates are computed at most here: they have reached their limit, and differences still have digits."""
+"""Largest concentration at which acceptance rates are computed. Beyond it they are constant, but lose digits."""
 CHUNK = 2000
-"""Matrices of one compiled call. Between calls Python sees interrupts."""
+"""Matrices per compiled call. Python can handle interrupts only between calls."""
 
 
 def broadcast(
@@ -108,7 +108,7 @@ def von_mises_fisher(mu: Array, kappa: Array, count: int, rng: np.random.Generat
 
 
 def matrix_langevin(F: Array, count: int, rng: np.random.Generator) -> Array:
-    """Exact by rejection, or the end of Gibbs sweeps where the acceptance rate is too small."""
+    """Exact draws by rejection; if the acceptance rate is too small, the result of Gibbs sweeps."""
     sets, n, p = F.shape
     if p == 1:
         scale = np.abs(F[..., 0]).max(axis=-1, initial=0.0, keepdims=True)  # norms must not overflow
@@ -132,7 +132,7 @@ def _log_langevin_rate(n: int, s: Array) -> float:
 
 
 def matrix_fisher(F: Array, count: int, rng: np.random.Generator) -> Array:
-    """Rotations with density etr(F'X) on SO(n): exact for n <= 3; for larger n as exact as the Langevin law on O(n)."""
+    """Rotations with density etr(F'X) on SO(n). Exact for n <= 3; for larger n as exact as ``matrix_langevin``."""
     sets, n = F.shape[:2]
     if n == 1:
         return np.ones((sets, count, 1, 1))
@@ -149,7 +149,7 @@ def matrix_fisher(F: Array, count: int, rng: np.random.Generator) -> Array:
 
 
 def _larger_rotations(F: Array, count: int, rng: np.random.Generator) -> Array:
-    """n >= 4: Langevin draws of determinant +1, at least half of them if the mode has; else Gibbs sweeps in SO(n)."""
+    """n >= 4: Langevin draws with determinant +1 (at least half of them if the mode has), or Gibbs sweeps in SO(n)."""
     U, s, Vt = np.linalg.svd(F)
     if np.linalg.det(U) * np.linalg.det(Vt) > 0 and _log_langevin_rate(len(F), s) > math.log(SMALLEST_RATE):
         found = np.empty((0, *F.shape))
@@ -188,7 +188,7 @@ def rotation_of(q: Array) -> Array:
 
 
 def matrix_bingham(A: Array, B: Array, count: int, rng: np.random.Generator) -> Array:
-    """Exact by rejection for B a multiple of the identity, while it lasts; the end of plane rotations otherwise."""
+    """Exact draws by rejection if B is a multiple of the identity and proposals suffice; else Gibbs sweeps."""
     sets, n = A.shape[:2]
     p = B.shape[-1]
     b, turn = np.linalg.eigh(B)
@@ -198,7 +198,7 @@ def matrix_bingham(A: Array, B: Array, count: int, rng: np.random.Generator) -> 
         b = np.ones_like(b)
         if p == 1:
             accepted = _in_chunks(fisher_bingham_vectors, [np.zeros_like(a), a], [], X[..., 0], rng=rng)
-            done[:] = accepted  # acceptance never falls below some per cent, so it is True
+            done[:] = accepted  # always True: the acceptance rate is at least a few per cent
         else:
             _in_chunks(bingham_frames, [a], [PROPOSALS], X, done, rng=rng)
     else:
@@ -209,7 +209,7 @@ def matrix_bingham(A: Array, B: Array, count: int, rng: np.random.Generator) -> 
 
 
 def matrix_bingham_langevin(A: Array, B: Array, F: Array, count: int, rng: np.random.Generator) -> Array:
-    """Exact for p = 1; the end of Gibbs sweeps otherwise."""
+    """Exact draws for p = 1; otherwise the result of Gibbs sweeps."""
     if not F.any():
         return matrix_bingham(A, B, count, rng)
     sets, n, p = F.shape
@@ -229,6 +229,6 @@ def matrix_bingham_langevin(A: Array, B: Array, F: Array, count: int, rng: np.ra
 def _require(accepted: bool, law: str) -> None:
     if not accepted:
         raise RuntimeError(
-            f"{law} found no draw in {VECTOR_PROPOSALS} proposals: the parameters are too large for rejection; scale "
-            "them down, or give an initval (pm.sample needs no draw then)"
+            f"{law} found no draw in {VECTOR_PROPOSALS} proposals: the parameters are too large for rejection "
+            "sampling; scale them down, or give an initval (pm.sample then needs no draw)"
         )

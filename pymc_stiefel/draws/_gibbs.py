@@ -1,12 +1,16 @@
-r"""Compiled Gibbs sweeps on St(n, p), for laws that rejection cannot reach.
+r"""Compiled Gibbs sweeps on St(n, p), for laws with a low acceptance rate of rejection sampling.
 
-The target is :math:`\exp(\mathrm{tr}(F'X) + \sum_j b_j x_j'Ax_j)`. With F, one sweep redraws, exactly from their
-conditionals, each pair of columns within its plane (rotation, and reflection where the law is a Langevin one) and each
-single column within the complement of the others (for n = p that is its sign, which carries the chain between the two
-components of O(n)). Without F, one sweep rotates each pair of rows in the basis of A's eigenvectors and each pair of
-columns in that of B's: twice the angle has a von Mises law, so that a pair costs a few dozen operations and nothing is
-decomposed. At high concentration these coordinates are nearly independent and at low concentration pair rotations are
-Kac's walk, which mixes in a few sweeps: see docs/normalizers.md for measured autocorrelations.
+The target is :math:`\exp(\mathrm{tr}(F'X) + \sum_j b_j x_j'Ax_j)`. All updates are exact draws from conditionals.
+
+With F, a sweep updates each pair of columns within its plane, by a rotation and, for the Langevin law, also by a
+reflection. It then updates each single column within the complement of the others. For n = p the latter draws the sign
+of the column, which connects the two components of O(n).
+
+Without F, a sweep rotates each pair of rows in the basis of A's eigenvectors and each pair of columns in that of B's.
+Twice the angle has a von Mises distribution, so a pair costs a few dozen operations and needs no decomposition.
+
+At high concentration these coordinates are nearly independent. At low concentration pair rotations are Kac's walk,
+which mixes in a few sweeps; docs/normalizers.md has measurements.
 
 References
 ----------
@@ -39,7 +43,7 @@ def langevin_sweeps(X, F, special, sweeps, rng):
 
 @part
 def _langevin_pair(X, F, i, j, special, rng):
-    """Columns i, j times an element of O(2): choose the component by its Bessel weight, then a von Mises angle."""
+    """Multiply columns i, j by an element of O(2): draw the component by its Bessel weight, then a von Mises angle."""
     ii, jj, ij, ji = 0.0, 0.0, 0.0, 0.0
     for k in range(X.shape[0]):
         ii += F[k, i] * X[k, i]
@@ -68,7 +72,7 @@ def _langevin_pair(X, F, i, j, special, rng):
 
 @part
 def _remove_others(g, X, j):
-    """Remove all columns of X but j from g, twice, for rounding."""
+    """Orthogonalise g to all columns of X except j; twice, because of rounding errors."""
     n, p = X.shape
     for _ in range(2):
         for k in range(p):
@@ -111,7 +115,7 @@ def _langevin_column(X, F, j, g, z, rng):
 def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
     """Gibbs sweeps in place for exp(tr(F'X) + sum b_j x_j'Ax_j), about p ((n - p + 1)^3 + n^2) operations a sweep.
 
-    Returns False if a conditional could not be drawn.
+    Returns False if a draw from a conditional failed.
     """
     p = X.shape[1]
     ok = True
@@ -126,7 +130,7 @@ def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
 
 @part
 def _quadratic_pair(X, A, b, F, i, j, rng):
-    """Rotate columns i, j: the angle has a Fisher-Bingham law on the circle; reflections are left to the columns."""
+    """Rotate columns i, j. The angle has a Fisher-Bingham law on the circle; updates of columns include reflections."""
     n = X.shape[0]
     x, y = X[:, i].copy(), X[:, j].copy()
     Ax, Ay = A @ x, A @ y
@@ -181,7 +185,7 @@ def _quadratic_column(X, A, b, F, j, rng):
 def bingham_rotations(X, a, b, sweeps, rng):
     """Gibbs sweeps in place for exp(sum a_i b_j x_ij^2): pairs of rows, then pairs of columns; 6 n^2 p operations.
 
-    Both kinds of rotation keep the determinant of a square X. The law does not: signs of columns are uniform.
+    Rotations do not change the determinant of a square X, so signs of columns, which are uniform, are drawn at the end.
     """
     n, p = X.shape
     for _ in range(sweeps):
@@ -228,7 +232,7 @@ def _axis_angle(along, across, rng):
     if size > 0.0:
         along, across = along / size, across / size
         cosine, sine = cosine * along - sine * across, sine * along + cosine * across
-    if cosine >= 0.0:  # half the angle, by the formula that does not cancel
+    if cosine >= 0.0:  # half-angle formula without cancellation
         half = math.sqrt(0.5 + 0.5 * cosine)
         cosine, sine = half, 0.5 * sine / half
     else:
@@ -239,9 +243,10 @@ def _axis_angle(along, across, rng):
 
 @compiled
 def bingham_chains(a, b, sweeps, out, done, rng):
-    """Fill the draws of ``out[k]`` (draws, n, p) that are not done with the ends of chains from the mode.
+    """Fill the draws of ``out[k]`` (draws, n, p) that are not done, by chains that start at the mode.
 
-    ``a[k]`` and ``b[k]`` ascend: the mode has columns of the identity, the last for b > 0, the first for b < 0.
+    ``a[k]`` and ``b[k]`` are ascending. Columns of the mode are those of the identity: the last for b > 0, the first
+    for b < 0.
     """
     n, p = out.shape[2:]
     for k in range(len(a)):
@@ -260,7 +265,7 @@ def bingham_chains(a, b, sweeps, out, done, rng):
 @compiled
 def langevin_chains(F, special, sweeps, out, rng):
     """Gibbs sweeps from ``out[k]`` (draws, n, p) for etr(F[k]'X)."""
-    chain, columns = np.empty(out.shape[:1:-1]).T, np.empty(out.shape[:1:-1]).T  # the sweeps walk along columns
+    chain, columns = np.empty(out.shape[:1:-1]).T, np.empty(out.shape[:1:-1]).T  # the sweeps access columns
     for k in range(len(F)):
         columns[:] = F[k]
         for draw in range(out.shape[1]):

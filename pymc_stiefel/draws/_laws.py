@@ -1,4 +1,4 @@
-r"""Random draws on St(n, p). Every function takes the NumPy generator and returns ``(*size, n, p)``.
+r"""Random draws on St(n, p). Every function takes a NumPy generator and returns ``(*size, n, p)``.
 
 ``size`` is the leading shape of independent draws from one law; ``None`` and ``()`` mean a single matrix.
 
@@ -33,7 +33,7 @@ Size = int | tuple[int, ...] | None
 
 
 def haar(n: int, p: int, *, size: Size = None, rng: np.random.Generator) -> Matrix:
-    r"""Uniform orthonormal matrices: the Q of a Gaussian's QR with the diagonal of R made positive; n p^2 operations.
+    r"""Uniform orthonormal matrices: Q of the QR decomposition of a Gaussian, with positive diagonal of R. O(n p^2).
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ def angular_central_gaussian(Sigma: ArrayLike, p: int, *, size: Size = None, rng
 def von_mises_fisher(mu: ArrayLike, kappa: float, *, size: Size = None, rng: np.random.Generator) -> Matrix:
     r"""Unit vectors with density proportional to :math:`\exp(\kappa\mu'x)`.
 
-    Exact, by Wood's rejection for the cosine (acceptance at least 0.65 for any n and kappa) and a uniform direction
-    across; no rotation matrix, so ``mu = -e_1`` is nothing special. n operations a draw.
+    Exact, by Wood's rejection sampler for the cosine (acceptance at least 0.65 for any n and kappa) and a uniform
+    direction orthogonal to ``mu``. There is no rotation matrix, so ``mu = -e_1`` is not a special case. A draw is O(n).
 
     Parameters
     ----------
@@ -150,12 +150,12 @@ def von_mises_fisher(mu: ArrayLike, kappa: float, *, size: Size = None, rng: np.
 def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator) -> Matrix:
     r"""Draws from the matrix Langevin (von Mises-Fisher) law, density proportional to :math:`\mathrm{etr}(F'X)`.
 
-    Exact by Hoff's rejection in the basis of F's singular vectors while its acceptance rate
-    :math:`{}_0F_1(n/2; F'F/4) / \prod_j {}_0F_1((n-j+1)/2; s_j^2/4)` is above ``SMALLEST_RATE``: always for p <= 7, and
-    for larger p at moderate concentration (at high concentration the rate tends to :math:`2^{-p(p-1)/4}`
-    for equal singular values). Otherwise, and only then, the draw is the end of ``GIBBS_SWEEPS`` Gibbs sweeps (column
-    pairs and single columns, each exactly from its conditional) that start from Hoff's proposal: approximate
-    in principle; see docs/normalizers.md for how fast the sweeps forget their start.
+    Exact by Hoff's rejection sampler in the basis of F's singular vectors if its acceptance rate
+    :math:`{}_0F_1(n/2; F'F/4) / \prod_j {}_0F_1((n-j+1)/2; s_j^2/4)` is above ``SMALLEST_RATE``. This is always so
+    for p <= 7, and for larger p at moderate concentration (at high concentration and with equal singular values the
+    rate tends to :math:`2^{-p(p-1)/4}`). Otherwise the draw is approximate: it is the result of ``GIBBS_SWEEPS`` Gibbs
+    sweeps from Hoff's proposal, with exact conditionals of pairs of columns and of single columns. docs/normalizers.md
+    shows how fast the sweeps forget their start.
 
     Parameters
     ----------
@@ -189,9 +189,9 @@ def matrix_langevin(F: ArrayLike, *, size: Size = None, rng: np.random.Generator
 def matrix_fisher(F: ArrayLike, *, size: Size = None, rng: np.random.Generator) -> Matrix:
     r"""Rotations from the matrix Fisher law on SO(n), density proportional to :math:`\mathrm{etr}(F'X)`.
 
-    Exact for n = 2 (a von Mises angle) and n = 3 (a Bingham law of quaternions). For n >= 4 draws of
-    :func:`matrix_langevin` with determinant +1 are kept, if the orthogonal matrix nearest to F is a rotation; otherwise
-    the draw is the end of ``GIBBS_SWEEPS`` Gibbs sweeps by plane rotations, approximate in principle.
+    Exact for n = 2 (a von Mises angle) and n = 3 (a Bingham law of quaternions). For n >= 4, if the orthogonal matrix
+    nearest to F is a rotation, draws of :func:`matrix_langevin` with determinant +1 are kept. Otherwise the draw is
+    approximate, the result of ``GIBBS_SWEEPS`` Gibbs sweeps of plane rotations.
 
     Parameters
     ----------
@@ -234,10 +234,10 @@ def matrix_bingham(
 ) -> Matrix:
     r"""Draws from the matrix Bingham law, density proportional to :math:`\mathrm{etr}(B X'AX)`; ``B=None`` is identity.
 
-    Exact by the angular-central-Gaussian rejection of Kent, Ganeiber & Mardia for p = 1 and for B a multiple
-    of the identity, until a budget of proposals is spent (many concentrated columns). For other B, and for draws the
-    budget did not reach, it is the end of ``ROTATION_SWEEPS`` Gibbs sweeps from the mode: each rotates all pairs of
-    rows and columns by exact conditional angles, n^2 p operations (approximate in principle).
+    Exact for p = 1 and for B a multiple of the identity, by rejection from an angular central Gaussian (Kent, Ganeiber
+    & Mardia), unless a limit on the number of proposals is reached (many concentrated columns). In that case, and for
+    other B, the draw is approximate: it is the result of ``ROTATION_SWEEPS`` Gibbs sweeps from the mode. A sweep
+    rotates all pairs of rows and columns by angles from their exact conditionals and costs O(n^2 p).
 
     Parameters
     ----------
@@ -282,10 +282,10 @@ def matrix_bingham_langevin(
 ) -> Matrix:
     r"""Draws from the matrix Bingham-Langevin law, density proportional to :math:`\mathrm{etr}(F'X + B X'AX)`.
 
-    p = 1: exact, by rejection from an angular central Gaussian envelope. p > 1: the end of ``GIBBS_SWEEPS`` Gibbs
-    sweeps (Hoff 2009) with exact conditionals for single columns and for pairs, started from a matrix Langevin draw
-    (from the mode if F = 0): approximate in principle, and doubtful where F and A pull to distant modes. A sweep costs
-    about p n^3 operations.
+    Exact for p = 1, by rejection from an angular central Gaussian. For p > 1 the draw is approximate: it is the result
+    of ``GIBBS_SWEEPS`` Gibbs sweeps (Hoff 2009) with exact conditionals of single columns and of pairs, started from a
+    matrix Langevin draw (if F = 0, it is that of :func:`matrix_bingham`). Do not rely on it if F and A favour distant
+    modes. A sweep costs about p n^3 operations.
 
     Parameters
     ----------

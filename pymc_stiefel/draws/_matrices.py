@@ -16,16 +16,16 @@ from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 
 @compiled
 def langevin_matrices(U, s, Vt, reject, out, rng):
-    """Fill ``out[k]`` (draws, n, p) from etr(F'X) with F = U diag(s) V' [k]; without ``reject[k]`` Hoff's proposal.
+    """Fill ``out[k]`` (draws, n, p) from etr(F'X) with F = U diag(s) V' [k]; Hoff's proposal if not ``reject[k]``.
 
-    The draw is made in the basis of the singular vectors. There only the first p rows meet F: ``top`` holds them and
-    the others in a trapezoidal basis, which is then turned by a Haar frame of the complement of U.
+    The draw is made in the basis of the singular vectors, where the density depends on the first p rows only. ``top``
+    holds these and, in a trapezoidal basis, the others, which a Haar frame of the complement of U then rotates.
     """
     n, p = out.shape[2:]
     extra = min(n - p, p)
     top, bound = np.zeros((p, p + extra)), np.empty(p)
     g, z = np.empty(p + extra), np.empty(p + extra)
-    frame = np.empty((p + extra, n))  # the columns of U, then those of a frame of its complement, by rows
+    frame = np.empty((p + extra, n))  # in rows: the columns of U, then those of a frame of its complement
     for k in range(len(s)):
         for j in range(p):
             bound[j] = log_hyp0f1_vector(float(n - j), s[k, j])[0]
@@ -49,8 +49,8 @@ def langevin_matrices(U, s, Vt, reject, out, rng):
 def _langevin_columns(n, s, bound, reject, X, g, z, rng):
     """The first rows of a draw for F = [diag(s); 0], by Hoff's (2009) column proposal with or without rejection.
 
-    Column j is von Mises-Fisher around the part of F's column orthogonal to the columns before it: p^3 operations a
-    proposal. ``X`` holds the columns as its rows.
+    Column j is von Mises-Fisher around the part of F's column orthogonal to the columns before it. A proposal costs
+    p^3 operations. ``X`` holds the columns as its rows.
     """
     p, rows = X.shape
     j = 0
@@ -65,12 +65,12 @@ def _langevin_columns(n, s, bound, reject, X, g, z, rng):
         length = math.sqrt(length)
         log_ratio = log_hyp0f1_vector(float(n - j), s[j] * length)[0] - bound[j] if reject and j > 0 else 0.0
         if log_ratio < 0.0 and math.log1p(-rng.random()) > log_ratio:
-            j = 0  # the ratio of the whole matrix is the product over columns, so it may be refused early
+            j = 0  # the acceptance ratio is a product over columns, so a proposal can be rejected early
             continue
         for i in range(used):
             g[i] = g[i] / length if length > 0.0 else 0.0
             z[i] = rng.standard_normal()
-        if p + j < rows:  # all rows not yet in use, as one coordinate
+        if p + j < rows:  # the norm of all unused rows, as one coordinate
             z[p + j] = math.sqrt(2.0 * rng.standard_gamma(0.5 * (n - p - j)))
         X[j, used:] = 0.0
         if n - j == 1:
@@ -84,7 +84,7 @@ def _langevin_columns(n, s, bound, reject, X, g, z, rng):
 
 @part
 def _orthogonalise(g, X, j, used):
-    """Remove the first j rows of X from g, twice, for rounding."""
+    """Orthogonalise g to the first j rows of X; twice, because of rounding errors."""
     for _ in range(2):
         for k in range(j):
             dot = 0.0
@@ -96,7 +96,7 @@ def _orthogonalise(g, X, j, used):
 
 @part
 def _place_column(X, j, used, g, z, kappa, m, rng):
-    """Row j of X: von Mises-Fisher around g in the complement (dimension m) of the earlier rows, z its noise."""
+    """Row j of X: von Mises-Fisher around g in the complement (dimension m) of the rows before it, from the noise z."""
     deficit = vmf_deficit(float(m), kappa, rng)
     for _ in range(2):
         _orthogonalise(z, X, j, used)
@@ -115,7 +115,7 @@ def _place_column(X, j, used, g, z, kappa, m, rng):
 
 @part
 def _haar_across(frame, start, count, rng):
-    """Rows ``start`` to ``start + count`` of ``frame``: uniform orthonormal, across the rows before them."""
+    """Rows ``start`` to ``start + count`` of ``frame``: uniform orthonormal, orthogonal to the rows before them."""
     n = frame.shape[1]
     for j in range(start, start + count):
         row = frame[j]
@@ -137,7 +137,7 @@ def _haar_across(frame, start, count, rng):
 def bingham_frames(q, proposals, out, done, rng):
     """Fill ``out[k]`` (draws, n, p) from etr(X' diag(q[k]) X), by rejection from an angular central Gaussian.
 
-    ``done`` says which draws were accepted within ``proposals`` trials each on average.
+    ``done`` marks the draws that were accepted within ``proposals`` trials per draw on average.
     """
     n, p = out.shape[2:]
     frame, turn = np.empty((p, n)), np.empty((p, p))
@@ -150,7 +150,7 @@ def bingham_frames(q, proposals, out, done, rng):
             while left > 0 and not done[k, draw]:
                 left -= 1
                 done[k, draw] = _subspace_proposal(q[k], c, bound, frame, gram, rng)
-            if done[k, draw]:  # the law depends on the span only: the frame within it is uniform
+            if done[k, draw]:  # the density depends on the span only, so the basis of the span is uniform
                 _haar_across(turn, 0, p, rng)
                 for i in range(n):
                     for j in range(p):
@@ -162,7 +162,7 @@ def bingham_frames(q, proposals, out, done, rng):
 
 @part
 def _subspace_proposal(q, c, bound, frame, gram, rng):
-    """Propose a subspace, as orthonormal rows of ``frame``; whether it is accepted."""
+    """Propose a subspace, as orthonormal rows of ``frame``; return whether it is accepted."""
     p, n = frame.shape
     for j in range(p):
         row = frame[j]
@@ -176,7 +176,7 @@ def _subspace_proposal(q, c, bound, frame, gram, rng):
         for i in range(n):
             row[i] /= norm
     energy, log_det = 0.0, 0.0
-    for j in range(p):  # Cholesky's factor of X'(c - q)X, row by row
+    for j in range(p):  # Cholesky factor of X'(c - q)X, row by row
         for l in range(j + 1):
             entry = 0.0
             for i in range(n):

@@ -1,12 +1,12 @@
 r"""Compiled rejection samplers for unit vectors: von Mises-Fisher and Fisher-Bingham.
 
-Every kernel takes the NumPy generator itself, so that draws follow the user's seed.
+Every kernel takes the NumPy generator itself, so that draws depend on the user's seed.
 
-The Fisher-Bingham law :math:`\exp(f'x + x'Qx)` is drawn as an axis and a sign. The axis has the density
-:math:`\cosh(f'x)\exp(x'Qx)`, and :math:`\log\cosh(\kappa\sqrt w)` is concave in the squared cosine w: a tangent at
-``contact`` gives a Bingham law with :math:`S = Q + \mathrm{slope}\,uu'`, and that law has the angular central Gaussian
-envelope with precision :math:`c - S` (Kent, Ganeiber & Mardia 2018). The logarithm of the total bound is jointly convex
-in slope and c, so both are found by one-dimensional searches; with Q diagonal each step takes m operations.
+A draw from the Fisher-Bingham law :math:`\exp(f'x + x'Qx)` consists of an axis and a sign. The axis has the density
+:math:`\cosh(f'x)\exp(x'Qx)`, and :math:`\log\cosh(\kappa\sqrt w)` is concave in the squared cosine w. Its tangent at
+``contact`` gives a Bingham law with :math:`S = Q + \mathrm{slope}\,uu'`, which has an angular central Gaussian envelope
+with precision :math:`c - S` (Kent, Ganeiber & Mardia 2018). The logarithm of the total bound is jointly convex in slope
+and c, so both are found by one-dimensional searches; with Q diagonal each step takes m operations.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import math
 from pymc_stiefel.engine.jit.compiling import compiled, part
 
 VECTOR_PROPOSALS = 1_000_000
-"""Proposals for one vector, after which the draw fails. The worst acceptance rates fall as spread^(-1/2)."""
+"""Proposals per vector, after which the draw fails. The worst acceptance rates fall as spread^(-1/2)."""
 
 
 @part
 def vmf_deficit(m, kappa, rng):
     """One minus the cosine to the mean of a von Mises-Fisher vector in R^m, m >= 2 (Wood 1994, Ulrich 1984).
 
-    Working with the deficit keeps all digits at high concentration. The acceptance rate is at least about 0.65.
+    The deficit keeps all digits at high concentration, where the cosine would lose them. The acceptance rate is at
+    least about 0.65.
     """
     half = 0.5 * (m - 1.0)
     b = (m - 1.0) / (2.0 * kappa + math.hypot(2.0 * kappa, m - 1.0))
@@ -74,7 +75,7 @@ def _log_cosh(x):
 
 @part
 def _half_trace(f, q, kappa, slope, c):
-    """Half the trace of (c - S)^-1 and its quadratic form in f / kappa; infinite where c - S is not positive."""
+    """Half the trace of (c - S)^-1 and its quadratic form in f / kappa; infinite if c - S is not positive definite."""
     total, first, second = 0.0, 0.0, 0.0
     for i in range(len(q)):
         if c <= q[i]:
@@ -131,8 +132,8 @@ def envelope(f, q):
         kappa = math.hypot(kappa, value)
     slope, contact = 0.0, 1.0
     if kappa > 0.0:
-        low, high = -46.0, 0.0  # of log contact; the contact is best at half the squared cosine under the envelope
-        tolerance = 0.02 / (1.0 + math.sqrt(kappa))  # being off by d costs a factor exp(kappa d^2) or so
+        low, high = -46.0, 0.0  # bounds of log contact; the best contact is half the squared cosine under the envelope
+        tolerance = 0.02 / (1.0 + math.sqrt(kappa))  # an error d costs a factor of about exp(kappa d^2)
         while high - low > tolerance:
             middle = 0.5 * (low + high)
             if not low < middle < high:
@@ -153,7 +154,7 @@ def envelope(f, q):
 def fisher_bingham_vector(f, q, fit, out, rng):
     """Exact draw of a unit vector with density exp(f'x + sum q_i x_i^2); ``fit`` is ``envelope(f, q)``.
 
-    Returns False if the budget of proposals is spent.
+    Returns False if no proposal was accepted.
     """
     m = len(f)
     if m == 1:

@@ -1,1 +1,1 @@
-"""The compiled sampler. It knows arrays and addresses of compiled functions, nothing of PyMC."""
+"""The compiled sampler. It works on arrays and addresses of compiled functions and does not depend on PyMC."""

@@ -1,8 +1,8 @@
-"""One flat state of matrices and Euclidean numbers, and the arrays that go with it.
+"""Layout of the state, a flat vector of matrices and Euclidean variables, and of momenta and masses.
 
-A state ``q`` holds every matrix one after the other, each stored by columns (so that a column is contiguous),
-and then the Euclidean numbers. A momentum is kept in two parts, see ``manifolds.base``: the skew parts ``A`` of all
-matrices in a vector ``a``, the parts ``B`` in a vector ``b`` laid out as ``q``, with the Euclidean momentum at its end.
+A state ``q`` holds the matrices one after the other, each stored by columns (so that a column is contiguous), and then
+the Euclidean variables. A momentum has two parts, see ``manifolds.base``. The vector ``a`` holds the skew parts ``A``
+of all matrices. The vector ``b`` holds the parts ``B``, laid out as ``q``, with the Euclidean momentum at its end.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from pymc_stiefel.engine.jit.memory import view
 from pymc_stiefel.engine.jit.records import IntegerMatrix, Integers, Matrix, Vector
 
 NEVER, UNDECIDED, FLIPPED = -1, 0, 1
-"""Policies for changes of sign: never, where tuning finds that they pay, always."""
+"""Sign-flip policies: never, if tuning finds them useful, always."""
 
 
 class Layout(NamedTuple):
-    """Where each matrix lives: one entry per matrix, batches written out."""
+    """Position of each matrix in the state: one entry per matrix, also for the matrices of a batch."""
 
     offset: Integers  # start in q
     n: Integers
     p: Integers
-    manifold: Integers  # number in engine.manifolds
+    manifold: Integers  # index in engine.manifolds.MANIFOLDS
     skew: Integers  # start in a, and in the pair masses w
     column: Integers  # start in the column masses c
-    flips: IntegerMatrix  # a kind of sign change a row, see flip_kinds
+    flips: IntegerMatrix  # one kind of sign flip per row, see flip_kinds
     stiefel: int  # length of the Stiefel part of q; the Euclidean part follows
     size: int
 
@@ -37,11 +37,11 @@ class Layout(NamedTuple):
 class Metric(NamedTuple):
     """Masses of the kinetic energy: K = 1/2 sum c |B e_k|^2 + 1/2 sum w A^2 + 1/2 p' C p."""
 
-    c: Vector  # columns, one after the other
-    w: Vector  # pairs, p x p for each matrix
+    c: Vector  # of columns, one matrix after the other
+    w: Vector  # of pairs of columns, p x p for each matrix
     variance: Vector  # Euclidean part: diagonal of C
-    covariance: Matrix  # C itself if dense, else 0 x 0
-    cholesky: Matrix  # its lower factor
+    covariance: Matrix  # C if dense, otherwise 0 x 0
+    cholesky: Matrix  # lower Cholesky factor of C
 
 
 class Point(NamedTuple):
@@ -56,11 +56,11 @@ class Point(NamedTuple):
 
 
 def flip_kinds(first: int, batch: tuple[int, ...], policy: int) -> list[tuple[int, int, int, int, int]]:
-    """Kinds of sign changes of a batch of matrices: (policy, first matrix, matrices, stride, length).
+    """Kinds of sign flips of a batch of matrices: (policy, first matrix, matrices, stride, length).
 
-    A change picks one of the matrices and one of its columns, and flips that column in the matrix and in those that
-    follow at distances of ``stride``, up to ``length`` of them from where a row of the batch begins: one matrix
-    (length 1), or the rest of the batch along one of its axes.
+    A flip picks one of the matrices and one of its columns. It changes the sign of that column in the matrix and in the
+    matrices that follow it at distances of ``stride``, up to the end of a row of ``length`` matrices. This is one
+    matrix (length 1), or the rest of the batch along one of its axes.
     """
     count = int(np.prod(batch, dtype=int))
     kinds = [(policy, first, count, 1, 1)]
@@ -99,7 +99,7 @@ def make_layout(
 
 
 def groups(layout: Layout, manifold: int | None = None):
-    """Neighbouring matrices of equal shape, of one manifold or of all: (their place in q, how many, n, p)."""
+    """Groups of neighbouring matrices of equal shape, of one manifold or of all: (slice of q, count, n, p)."""
     kinds, m = list(zip(layout.n.tolist(), layout.p.tolist(), layout.manifold.tolist(), strict=True)), 0
     for (n, p, lives_on), members in itertools.groupby(kinds):
         count, start = len(list(members)), int(layout.offset[m])
@@ -126,7 +126,7 @@ def make_point(layout: Layout) -> Point:
 
 
 def isotropic_metric(layout: Layout, pair: float, dense: bool) -> Metric:
-    """``c = 1 / n``, ``w = pair / n``, the scale of the uniform law; the identity for the Euclidean part.
+    """Masses of the uniform law: ``c = 1 / n``, ``w = pair / n``, and the identity for the Euclidean part.
 
     ``pair`` is 2 for the canonical metric and 1 for the embedded one.
     """
@@ -142,7 +142,7 @@ def isotropic_metric(layout: Layout, pair: float, dense: bool) -> Metric:
 
 
 def overwrite(old: tuple[np.ndarray, ...], new: tuple[np.ndarray, ...]) -> None:
-    """Give arrays, whose addresses have been told to compiled code, the values of others."""
+    """Copy values into arrays in place: compiled code holds the addresses of these arrays."""
     for one, other in zip(old, new, strict=True):
         one[:] = other
 
@@ -158,7 +158,7 @@ def copy_into(x, y):
 
 @inner
 def copy_position(source, target):
-    """All but the momentum."""
+    """Copy everything but the momentum."""
     copy_into(source.q, target.q)
     copy_into(source.ga, target.ga)
     copy_into(source.gb, target.gb)
@@ -174,7 +174,7 @@ def copy_point(source, target):
 
 @inlined
 def matrix_at(layout, m, vector):
-    """The m-th matrix in a vector laid out as ``q``, a row for each column."""
+    """The m-th matrix in a vector laid out as ``q``; its columns are the rows of the result."""
     return view(vector, layout.offset[m], layout.p[m], layout.n[m])
 
 

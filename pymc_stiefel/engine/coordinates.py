@@ -1,9 +1,9 @@
-r"""Row coordinates: a layer between manifold and density in which the directions of R^n are alike.
+r"""Row coordinates: a change of variables that gives all directions of R^n a similar scale.
 
-Masses per column and pair cannot express that rows differ. With ``X = polar(R Z)`` the sampler moves ``Z``, and nothing
-but this file knows of it. If ``Z`` is uniform then ``X`` is matrix angular central Gaussian, so that a density ``f`` of
-``X`` becomes :math:`f(X) |Z'R'RZ|^{-n/2}` of ``Z``. The inverse is ``Z = polar(R^{-1} X)``. With ``RZ = XH``,
-:math:`H = V \mathrm{diag}(s) V'` and ``G`` the gradient of ``log f``,
+Masses of columns and pairs cannot express that rows have different scales. With row coordinates the sampler moves ``Z``
+with ``X = polar(R Z)``; only this file uses ``Z``. If ``Z`` is uniform, then ``X`` is matrix angular central Gaussian.
+A density ``f`` of ``X`` therefore becomes the density :math:`f(X) |Z'R'RZ|^{-n/2}` of ``Z``. The inverse map is
+``Z = polar(R^{-1} X)``. With ``RZ = XH``, :math:`H = V \mathrm{diag}(s) V'` and ``G`` the gradient of ``log f``,
 
 .. math:: g_Y = 2 X V [(V' \mathrm{skew}(X'G) V)_{ij} / (s_i + s_j)] V' + (I - XX') G H^{-1} - n X H^{-1},
 
@@ -30,7 +30,7 @@ Factor = tuple[np.ndarray, np.ndarray]
 
 
 def forward(factor: Factor, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``X = polar(R Z)`` of matrices (..., p, n), with ``V`` and ``s``."""
+    """``X = polar(R Z)`` for matrices (..., p, n), with ``V`` and ``s``."""
     Y = times(factor, Z)
     squares, V = np.linalg.eigh(Y @ Y.swapaxes(-1, -2))
     s = np.sqrt(np.maximum(squares, 1e-300))
@@ -50,7 +50,7 @@ def inverse(factor: Factor) -> Factor:
 
 
 def pullback(factor: Factor, X: np.ndarray, V: np.ndarray, s: np.ndarray, G: np.ndarray) -> np.ndarray:
-    """Gradient in ``Z``, Jacobian included, of a density whose gradient in ``X`` is ``G`` (or its tangent part)."""
+    """Gradient in ``Z``, including the Jacobian, from the gradient ``G`` in ``X`` (or its tangent part)."""
     n = X.shape[-1]
     Vt = V.swapaxes(-1, -2)
     M = X @ G.swapaxes(-1, -2)
@@ -61,7 +61,7 @@ def pullback(factor: Factor, X: np.ndarray, V: np.ndarray, s: np.ndarray, G: np.
 
 @dataclass
 class RowCoordinates:
-    """The map between the coordinates of the sampler and the states of the model: a factor for some of the matrices."""
+    """The map between the sampler's coordinates and the states of the model; some matrices have a factor ``R``."""
 
     layout: Layout
     factors: dict[int, Factor] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class RowCoordinates:
             yield slice(start, start + n * p), (p, n), factor
 
     def to_x(self, q: np.ndarray) -> np.ndarray:
-        """States of the model, from those of the sampler: one, or one a row."""
+        """Map states of the sampler to states of the model: one state, or one per row."""
         return self._moved(q, invert=False)
 
     def to_z(self, q: np.ndarray) -> np.ndarray:
@@ -86,9 +86,9 @@ class RowCoordinates:
         return q
 
     def gradients(self, q: np.ndarray, g: np.ndarray, to_x: bool) -> tuple[np.ndarray, np.ndarray]:
-        """States and gradients, one a row, in the coordinates of the model or in those of the sampler.
+        """Map states and gradients, one per row, to the coordinates of the model or to those of the sampler.
 
-        Both ways are the same map: a gradient in ``Z`` is pulled back to ``X`` through the map from ``X`` to ``Z``.
+        Both directions use one formula: a gradient in ``Z`` is pulled back to ``X`` by the map from ``X`` to ``Z``.
         """
         q, g = q.copy(), g.copy()
         for place, shape, factor in self._blocks():
@@ -104,11 +104,11 @@ class RowCoordinates:
 
 
 EXTRA, ENTRIES = 9, 6
-"""Numbers in front of the table, and in each of its rows."""
+"""Length of the header of the table, and of each of its rows."""
 
 
 class LinkedRows:
-    """Address and extra numbers of the density in ``Z``; valid for one value of the factors."""
+    """Address and ``extra`` of the density in ``Z``, for given factors."""
 
     def __init__(self, coordinates: RowCoordinates) -> None:
         layout = coordinates.layout
@@ -135,7 +135,7 @@ class LinkedRows:
         self.address = _c_density().address
 
     def inside(self, address: int, extra: np.ndarray) -> np.ndarray:
-        """The extra numbers with which the density in ``Z`` calls that of the model."""
+        """The ``extra`` that the density in ``Z`` passes to the density of the model."""
         self.extra[0], self.extra[1] = address, extra.ctypes.data
         return self.extra
 
@@ -181,7 +181,7 @@ def _blas_of(pointers, p):
 
 @inner
 def _to_x(row, pointers, x, kept, scratch):
-    """Write ``X``, keep ``V`` (by rows) and ``s``; returns the log of the Jacobian."""
+    """Write ``X``, store ``V`` (by rows) and ``s``; return the log of the Jacobian."""
     start, n, p = row[0], row[1], row[2]
     y = view(x, start, p, n)
     V, s = view(kept, 0, p, p), kept[p * p : p * p + p]
@@ -282,7 +282,7 @@ def _between(V, matrix, half, out, back):
 
 @inner
 def _eigen(pointers, matrix, values, scratch):
-    """Eigenvectors, in rows, in place of a symmetric matrix, and eigenvalues, by LAPACK."""
+    """Eigenvalues, and eigenvectors in rows, which overwrite the symmetric matrix, by LAPACK."""
     p = matrix.shape[0]
     if p == 1:
         values[0], matrix[0, 0] = matrix[0, 0], 1.0

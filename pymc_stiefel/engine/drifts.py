@@ -1,4 +1,4 @@
-r"""The three drifts: flows of the kinetic energy, in place on a split momentum.
+r"""The three drifts: flows of the kinetic energy, in place, with the momentum split into A and B.
 
 Each acts on one matrix stored by columns: ``x`` and ``b`` hold ``X`` and ``B`` as p x n arrays, ``a`` the skew part.
 In the basis :math:`[X, B]` the angular momentum :math:`W = rX' - Xr'` acts from the right as
@@ -44,7 +44,7 @@ _SIGNATURE = types.void(
 
 
 def scratch_size(n, p):
-    """Length of the scratch vector that any drift of an (n, p) matrix may use."""
+    """Length of the scratch vector that is enough for any drift of an (n, p) matrix."""
     return 25 * p * p + 4 * n * p
 
 
@@ -53,7 +53,7 @@ _scratch_size = inner(scratch_size)
 
 @inner
 def _unpack(x, a, b, n, p, c, w, scratch, routines, integers, letters, numbers):
-    """The pointers of a drift as arrays."""
+    """Arrays from the pointers that a drift receives."""
     blas = Blas(
         array_at(routines, (4,), np.int64),
         array_at(integers, (8 + 2 * p,), np.int32),
@@ -96,9 +96,9 @@ def drift_address(kind: str) -> int:
 
 @inner
 def splitting(x, a, b, t, c, w, scratch, blas):
-    """Columns, pairs, and back: exact flows of single terms of K, composed symmetrically.
+    """Symmetric composition of exact flows of single terms of K: columns, pairs, and the same in reverse order.
 
-    With pairs first and last, a seventh more to twice as many trajectories were rejected.
+    With pairs first and last, between a seventh more and twice as many trajectories were rejected.
     """
     p, n = x.shape
     if p == 1:
@@ -115,7 +115,7 @@ def splitting(x, a, b, t, c, w, scratch, blas):
 
 @short
 def rotate_column(x, a, b, k, t):
-    """Flow of ``|B e_k|^2 / 2``: column k along a great circle, the others stay."""
+    """Flow of ``|B e_k|^2 / 2``: column k moves along a great circle; the others do not move."""
     p = x.shape[0]
     xk, bk = x[k], b[k]
     speed = np.sqrt(dot(bk, bk))
@@ -135,7 +135,7 @@ def rotate_column(x, a, b, k, t):
 
 @inner
 def rotate_pairs(x, a, b, t, w, scratch, blas):
-    """All pairs, and back. Of large matrices the columns are not rotated two by two, but multiplied in the end."""
+    """All pairs, then in reverse order. For large matrices the rotations are multiplied up and applied at the end."""
     p, n = x.shape
     apart = p > 5 and p * p * n > LARGE
     turn, rest = view(scratch, 0, p, p), scratch[p * p :]
@@ -159,7 +159,7 @@ def rotate_pairs(x, a, b, t, w, scratch, blas):
 
 @short
 def rotate_pair(x, a, b, turn, i, j, t, apart):
-    """Flow of ``A_ij^2``: columns i and j rotate into each other. ``apart``, in ``turn``, where ``A = a turn'``."""
+    """Flow of ``A_ij^2``: rotate columns i and j into each other; of ``turn`` if ``apart``, with ``A = a turn'``."""
     p, n = x.shape
     ai, aj = a[i], a[j]
     own = dot(ai, turn[j]) if apart else ai[j]
@@ -202,9 +202,9 @@ def multiply_rows(turn, x, scratch, blas):
 
 @short
 def circle(angle):
-    """Cosine and sine. Up to a radian by a Pade approximant of tan(angle / 2), to rounding, in a third of the time.
+    """Cosine and sine; up to one radian by a Pade approximant of tan(angle / 2), as exact and three times as fast.
 
-    Whatever the approximant, the result is a point of the unit circle.
+    The result lies on the unit circle, whatever the error of the approximant.
     """
     if abs(angle) > 1.0:
         return np.cos(angle), np.sin(angle)
@@ -224,7 +224,7 @@ def cayley(x, a, b, t, scratch, blas):
     """Cayley map of the canonical metric; one p x p solve.
 
     With ``Y = (X + h B) (I - 2 h A + h^2 S)^{-1}``, ``h = t/2``: ``X <- 2 Y - X`` and ``B <- B - 2 h Y S``.
-    The symmetric part of the matrix to be inverted is at least the identity, so that its inverse is bounded by 1.
+    The symmetric part of the matrix to be inverted is at least the identity, so the norm of its inverse is at most 1.
     """
     p, n = x.shape
     h = 0.5 * t
@@ -255,7 +255,7 @@ def cayley(x, a, b, t, scratch, blas):
 def geodesic(x, a, b, t, scratch, blas):
     """Geodesic of the embedded metric: ``[X B] <- [X B] exp(t N) blockdiag(exp(-t A), exp(-t A))``.
 
-    ``B`` enters divided by its size, which keeps ``N`` balanced when the two parts of the momentum differ much.
+    ``B`` is divided by its size, which keeps ``N`` balanced if the two parts of the momentum have different sizes.
     """
     p, n = x.shape
     turn, rest = view(scratch, 0, p, p), scratch[p * p :]
@@ -313,7 +313,7 @@ def geodesic(x, a, b, t, scratch, blas):
 
 @inner
 def exponential(blas, generator, out, scratch):
-    """Matrix exponential by scaling and squaring around the [7/7] Pade approximant. Overwrites ``generator``."""
+    """Matrix exponential by scaling and squaring with the [7/7] Pade approximant. Overwrites ``generator``."""
     k = generator.shape[0]
     norm = 0.0
     for i in range(k):

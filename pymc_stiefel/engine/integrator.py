@@ -1,8 +1,8 @@
-"""One step of the whole state: kicks by the gradient, and between them drifts of every block.
+"""One integration step of the whole state: kicks by the gradient alternate with drifts of every block.
 
-A step has one or two stages, with a drift and a gradient each. One is the leapfrog: half kick, drift, half kick. Two is
-the scheme of Blanes, Casas & Sanz-Serna (2014, doi:10.1137/130932740): smaller errors at the same number of gradients,
-as long as steps stay well within its stability limit, which is nearer than the leapfrog's.
+A step has one or two stages, each with a drift and a gradient. One stage is the leapfrog: half kick, drift, half kick.
+Two stages are the scheme of Blanes, Casas & Sanz-Serna (2014, doi:10.1137/130932740). It has smaller errors for the
+same number of gradients if the step size is well below its stability limit, which is smaller than the leapfrog's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LEAPFROG, TWO_STAGE = 1, 2
 """Number of stages of a step."""
 
 OUTER_KICK = np.array([0.5, 0.211781])
-"""Share of a step of one or two stages in its first and in its last kick."""
+"""Length of the first and of the last kick as a fraction of the step, for one and two stages."""
 
 
 class Scheme(NamedTuple):
-    """How a step is composed."""
+    """Composition of a step."""
 
     drifts: np.ndarray  # address of each matrix's drift
     stages: int  # of a step
@@ -45,7 +45,7 @@ def kick(point, eps):
 
 @inlined
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
-    """One symmetric step: kick and drift in turn, kicks at both ends."""
+    """One symmetric step: kicks and drifts alternate, with kicks at both ends."""
     stages = scheme.stages
     outer_kick = OUTER_KICK[stages - 1] * eps
     kick(point, outer_kick)

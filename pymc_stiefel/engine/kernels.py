@@ -1,8 +1,8 @@
 """The compiled functions that Python calls. Each takes the table of a chain's arrays, see ``records``.
 
-They make a draw for each row of ``statistics``, and keep as many of the new states, and of their split gradients, as
-``states`` and ``gradients`` have rows. ``fresh`` asks for the density at the start; ``learn`` adds the draws to the
-moments of the window.
+They make one draw for each row of ``statistics``. New states and their split gradients are stored for as many draws as
+``states`` and ``gradients`` have rows. With ``fresh`` the density is evaluated at the start; with ``learn`` the draws
+are added to the moments of the window.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ unpack = reader(Memory)
 class Pace(NamedTuple):
     """Size and number of the steps of a trajectory."""
 
-    eps: float  # unless it is adapted
+    eps: float  # unless the step size is adapted
     adapt: bool
-    most: int  # steps of a static trajectory, at most; of the others the tree depth
-    path: float = 0.0  # length of a static trajectory; 0: as many steps as ``most`` says
-    spread: float = 0.0  # relative, of the number of steps
-    jitter: float = 0.0  # relative, of their size
+    most: int  # largest number of steps of a static trajectory; tree depth of a no-U-turn one
+    path: float = 0.0  # length of a static trajectory; 0: it has ``most`` steps
+    spread: float = 0.0  # relative jitter of the number of steps
+    jitter: float = 0.0  # relative jitter of the step size
 
 
 @inner
@@ -75,7 +75,7 @@ def clear(stats):
 
 @inlined
 def begin(density, extra, source, memory, eps, fresh, learn, stats):
-    """A fresh momentum; the density is evaluated again if ``fresh``."""
+    """Draw a new momentum; evaluate the density again if ``fresh``."""
     layout, state, work = memory.layout, memory.state, memory.work
     clear(stats)
     stats.step_size = eps
@@ -89,7 +89,7 @@ def begin(density, extra, source, memory, eps, fresh, learn, stats):
 
 @inlined
 def finish(density, extra, source, scheme, pace, memory, learn, stats, k, states, gradients):
-    """Learn from the move; reflection, orthonormal again; the draw is kept."""
+    """Finish a draw: update the moments, try a sign flip, remove rounding errors, store the draw."""
     layout, state, work, before = memory.layout, memory.state, memory.work, memory.work.start
     kinetic = stats.energy + state.value[0]
     stats.gradients += np.int64(stats.tree_size) * scheme.stages
@@ -125,7 +125,7 @@ def no_u_turn_draws(table, density, extra, source, scheme, pace, fresh, learn, s
 
 @compiled(**UNCOUNTED, **UNLOCKED)
 def static_draws(table, density, extra, source, scheme, pace, fresh, learn, states, gradients, statistics):
-    """Draws with trajectories of a number of steps that is known beforehand."""
+    """Draws with trajectories of a given number of steps."""
     memory = unpack(table)
     layout, metric, state, work = memory.layout, memory.metric, memory.state, memory.work
     for k in range(statistics.shape[0]):
@@ -138,7 +138,7 @@ def static_draws(table, density, extra, source, scheme, pace, fresh, learn, stat
 
 @compiled(**UNCOUNTED)
 def learn_path(table, points, gradients, connected):
-    """Add the secants of a path, points with ambient gradients, where successive ones are connected."""
+    """Add the secants of a path, given by points with ambient gradients, to the moments; skip pairs not connected."""
     memory = unpack(table)
     layout, work = memory.layout, memory.work
     before, after = work.start, work.right

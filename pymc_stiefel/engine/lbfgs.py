@@ -57,8 +57,8 @@ class Result:
 class _LineSearch:
     """Steps along a descent direction until the approximate Wolfe conditions hold.
 
-    Near an optimum differences of the objective drown in rounding, so that a decrease is judged by slopes alone
-    (Hager & Zhang 2005, doi:10.1137/030601880).
+    Near an optimum, differences of the objective are dominated by rounding errors, so a decrease is judged by slopes
+    alone (Hager & Zhang 2005, doi:10.1137/030601880).
     """
 
     def __init__(self, objective: Objective, manifold: Manifold):
@@ -104,7 +104,7 @@ def minimize(
 ) -> Result:
     """Minimise ``objective`` (value and ambient gradient) from ``q`` until the Riemannian gradient is below ``gtol``.
 
-    Pairs of steps and gradient changes are carried along by projection on the new tangent space.
+    Pairs of steps and gradient changes are transported by projection on the new tangent space.
     """
     manifold = Manifold(layout)
     search = _LineSearch(objective, manifold)
@@ -122,7 +122,7 @@ def minimize(
             direction, slope = -gradient, -norm * norm
         found = search(q, value, direction, slope, 1.0 if pairs else min(1.0, 0.1 / norm))
         if found is None:
-            if not pairs:  # not even along the gradient: rounding allows no better
+            if not pairs:  # no decrease even along the gradient: rounding errors prevent further progress
                 break
             pairs.clear()
             continue
@@ -141,7 +141,7 @@ def minimize(
 
 
 def _two_loops(pairs, gradient: Vector) -> Vector:
-    """The inverse Hessian that the pairs suggest, times ``gradient``."""
+    """The two-loop recursion: the approximate inverse Hessian times ``gradient``."""
     out = gradient.copy()
     weights = []
     for s, y in reversed(pairs):

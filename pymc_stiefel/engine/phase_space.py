@@ -1,4 +1,4 @@
-"""Compiled operations on all blocks of a point: each matrix by its manifold, then the Euclidean numbers."""
+"""Compiled operations on all blocks of a point: on each matrix by its manifold, then on the Euclidean variables."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def split_in_place(layout, blas, q, a, b):
 
 @inner
 def skew_part(layout, blas, q, g, a):
-    """The skew parts, in ``a``, of ambient gradients."""
+    """Write the skew parts of ambient gradients to ``a``."""
     for m in range(layout.n.size):
         _skew(layout.manifold[m], blas, matrix_at(layout, m, q), matrix_at(layout, m, g), square_at(layout, m, a))
 
 
 @inner
 def draw_momentum(source, layout, blas, metric, point, scratch):
-    """A momentum from the law exp(-K), written into ``point``."""
+    """Draw a momentum from the density exp(-K) into ``point``."""
     for m in range(layout.n.size):
         a, b, w = square_at(layout, m, point.a), matrix_at(layout, m, point.b), square_at(layout, m, metric.w)
         _draw(layout.manifold[m], source, a, b, column_masses(layout, metric, m), w)
@@ -45,7 +45,7 @@ def draw_momentum(source, layout, blas, metric, point, scratch):
 
 @inner
 def add_noise(source, layout, metric, point, keep, spread):
-    """``r <- keep r + spread xi`` with ``xi`` from the law exp(-K); ``B`` is still to be projected."""
+    """``r <- keep r + spread xi`` with ``xi`` from the density exp(-K); the caller has to project ``B``."""
     for m in range(layout.n.size):
         a, b, w = square_at(layout, m, point.a), matrix_at(layout, m, point.b), square_at(layout, m, metric.w)
         _add_noise(layout.manifold[m], source, a, b, column_masses(layout, metric, m), w, keep, spread)
@@ -54,7 +54,7 @@ def add_noise(source, layout, metric, point, keep, spread):
 
 @inner
 def remove_normal_part(layout, blas, point, scratch):
-    """Remove from the momentum what is not tangent."""
+    """Remove the normal part of the momentum."""
     for m in range(layout.n.size):
         x, a, b = matrix_at(layout, m, point.q), square_at(layout, m, point.a), matrix_at(layout, m, point.b)
         _tangent(layout.manifold[m], blas, x, a, b, scratch)
@@ -62,7 +62,7 @@ def remove_normal_part(layout, blas, point, scratch):
 
 @inner
 def kinetic_energy(layout, metric, point, scratch):
-    """K of the momentum; no products, unlike the velocity."""
+    """Kinetic energy of the momentum. Needs no matrix products, unlike the velocity."""
     total = 0.0
     for m in range(layout.n.size):
         b, a, w = matrix_at(layout, m, point.b), square_at(layout, m, point.a), square_at(layout, m, metric.w)
@@ -106,7 +106,7 @@ def drift(addresses, layout, blas, metric, point, eps, scratch):
 
 @inner
 def reorthonormalise(layout, blas, q, scratch):
-    """Bring every matrix that needs it back onto its manifold; returns the largest error found."""
+    """Remove rounding errors of every matrix where needed; return the largest error found."""
     worst = 0.0
     for m in range(layout.n.size):
         worst = max(worst, _repair(layout.manifold[m], blas, matrix_at(layout, m, q), scratch))

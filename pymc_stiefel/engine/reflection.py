@@ -1,6 +1,6 @@
-"""Changes of sign: one column of a matrix, or of several matrices of a batch, accepted by the ratio of densities.
+"""Sign flips: of one column of a matrix, or of several matrices of a batch, accepted by the ratio of densities.
 
-A change is its own inverse and moves no volume, so that the move is exact whatever it is picked by.
+A flip is its own inverse and conserves volume, so the move is exact however the flip is chosen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pymc_stiefel.engine.jit.records import IntegerMatrix, Vector
 
 
 class Flips(NamedTuple):
-    """Kinds of sign changes, as in ``Layout.flips``, and for each how many were tried and how many accepted."""
+    """Kinds of sign flips, as in ``Layout.flips``, with counts of proposed and accepted flips."""
 
     kinds: IntegerMatrix
     tried: Vector
@@ -31,7 +31,7 @@ def make_flips(layout: Layout) -> Flips:
 
 @inlined
 def reflect(density, extra, source, layout, work, flips, state, stats):
-    """Try one change of sign, of a kind whose policy is ``FLIPPED``."""
+    """Propose one sign flip, of a kind whose policy is ``FLIPPED``."""
     eligible = 0
     for kind in range(flips.kinds.shape[0]):
         eligible += flips.kinds[kind, 0] == FLIPPED

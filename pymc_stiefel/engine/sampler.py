@@ -1,4 +1,4 @@
-"""A chain: the pieces of the engine put together, still without PyMC."""
+"""The sampler of one chain. It combines the parts of the engine and does not depend on PyMC."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from pymc_stiefel.engine.statistics import STATISTICS
 from pymc_stiefel.engine.trajectory import make_workspace
 
 EARLY_DRAWS, EARLY_TREEDEPTH = 80, 8
-"""Tuning draws for which trees are not as deep, and how deep they are."""
+"""Number of tuning draws with a smaller tree depth, and that depth."""
 
 _DENSITY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user chooses. ``n_steps`` and ``path_length`` both None means no-U-turn trajectories."""
+    """Settings chosen by the user. If ``n_steps`` and ``path_length`` are None, trajectories are no-U-turn."""
 
     drift: str
     stages: int = LEAPFROG  # of a step
@@ -52,18 +52,18 @@ class Settings:
     max_treedepth: int = 10
     adapt_step_size: bool = True
     adapt_metric: bool = True
-    adapt_rows: bool = False  # coordinates of the rows, where that pays
-    weigh_flips: bool = False  # of signs of columns, to make those that join separate modes
-    search: bool = False  # for a start of the matrices
+    adapt_rows: bool = False  # adapt row coordinates, if useful
+    weigh_flips: bool = False  # try sign flips, and keep those that connect separate modes
+    search: bool = False  # search for a start of the matrices
 
     @property
     def pair(self) -> float:
-        """Ratio of pair to column mass where the metric is not adapted: embedded for geodesic, else canonical."""
+        """Ratio of pair to column mass if the metric is not adapted: embedded for geodesic, otherwise canonical."""
         return 1.0 if self.drift == GEODESIC else 2.0
 
 
 def make_adapters(settings: Settings) -> list[Adapter]:
-    """In the order in which they run: each may rely on what those before it have left in the chain."""
+    """The adapters, in the order in which they run: each may use what earlier ones have stored in the chain."""
     adapters: list[tuple[bool, Adapter]] = [
         (settings.search, Search()),
         (settings.adapt_rows and settings.adapt_metric, Rows()),
@@ -78,14 +78,14 @@ def make_adapters(settings: Settings) -> list[Adapter]:
 
 @dataclass
 class Chain:
-    """Everything a chain remembers from draw to draw."""
+    """The state of a chain between draws."""
 
     state: Point  # in the coordinates of the sampler
-    kinds: list[str]  # of drifts, one for each matrix
+    kinds: list[str]  # names of drifts, one for each matrix
     metric: Metric
-    averaging: np.ndarray  # what is known of the step size
-    moments: Moments  # of the window
-    previous: Moments  # of the one before
+    averaging: np.ndarray  # state of the step size adaptation
+    moments: Moments  # of the current window
+    previous: Moments  # of the window before
     flips: Flips
     coordinates: RowCoordinates
     adapters: list[Adapter]
@@ -94,14 +94,14 @@ class Chain:
     tune: bool = True
     started: bool = False
     frozen: bool = False  # tuning has ended
-    last: np.ndarray = field(default_factory=lambda: np.zeros(0))  # the draw handed out last
-    fresh: bool = True  # the density has to be evaluated before the next draw
-    spent: int = 0  # gradients that no draw has reported yet
+    last: np.ndarray = field(default_factory=lambda: np.zeros(0))  # the last draw that was returned
+    fresh: bool = True  # whether the density has to be evaluated before the next draw
+    spent: int = 0  # gradients not yet included in the statistics of a draw
     path: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     mass_change: float = 0.0
 
     def forget(self) -> None:
-        """Begin to learn again, with short windows."""
+        """Restart adaptation, with short windows."""
         self.windows.restart(self.draws)
         for moment in (*self.moments, *self.previous):
             moment.fill(0.0)
@@ -119,15 +119,15 @@ class Sampler:
     settings : Settings
     rng : numpy.random.Generator
     extra : ndarray of int64, optional
-        Handed to the density with every call.
+        Passed to the density with every call.
 
     Attributes
     ----------
     states, gradients, statistics : ndarray
-        What the last call drew, in the sampler's coordinates, and reports: one draw a row. Gradients, split, are kept
-        only where an adapter asks for them.
+        The draws of the last call, one per row, in the sampler's coordinates, with split gradients and statistics.
+        Gradients are stored only if an adapter needs them.
     tuning : int or None
-        Number of draws after which tuning will end, if that is known.
+        Number of tuning draws, if known.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Sampler:
 
     @chain.setter
     def chain(self, chain: Chain) -> None:
-        """Tell the compiled code where the arrays of the chain are: none of them is replaced later."""
+        """Pass the addresses of the chain's arrays to compiled code. None of the arrays is replaced later."""
         self._chain = chain
         memory = Memory(self.layout, chain.metric, chain.state, self.work, chain.moments, chain.averaging, chain.flips)
         self._table = address_table(memory)
@@ -182,7 +182,7 @@ class Sampler:
         self._rows = LinkedRows(self.chain.coordinates) if self.chain.coordinates.factors else None
 
     def reset(self) -> None:
-        """Forget everything learnt, as for a new chain."""
+        """Discard everything learnt, as for a new chain."""
         layout, settings = self.layout, self.settings
         largest = MAX_STEP_SIZE if layout.stiefel else math.inf
         averaging = make_averaging(settings.target_accept, largest)
@@ -201,7 +201,7 @@ class Sampler:
 
     @property
     def step_size(self) -> float:
-        """The step size of the next draw, but for jitter."""
+        """The step size of the next draw, without jitter."""
         return math.exp(self.chain.averaging[LOG_STEP])
 
     @step_size.setter
@@ -215,7 +215,7 @@ class Sampler:
 
     @property
     def plan_holds(self) -> int:
-        """How many draws can be made before tuning may change how."""
+        """Number of draws until adaptation may change the settings."""
         chain = self.chain
         if not chain.tune:
             return sys.maxsize
@@ -225,18 +225,18 @@ class Sampler:
 
     @property
     def is_settled(self) -> bool:
-        """Whether more tuning would change little; True where masses are not learnt."""
+        """Whether further tuning would change little; True if masses are not learnt."""
         return all(adapter.is_settled(self) for adapter in self.chain.adapters if isinstance(adapter, Settling))
 
     def draw(self, q: np.ndarray | None, *, keep_gradient: bool = True) -> np.ndarray:
         """One draw from ``q``, or from where the last one ended. Returns the new state (a view).
 
-        ``keep_gradient=False`` says that the density may have changed since the last draw.
+        Use ``keep_gradient=False`` if the density may have changed since the last draw.
         """
         return self.draws(1, q, keep_gradient=keep_gradient)[0]
 
     def draws(self, count: int, q: np.ndarray | None = None, *, keep_gradient: bool = True) -> np.ndarray:
-        """``count`` draws, of which all but the first start where the last one ended; at most ``plan_holds``."""
+        """Make ``count`` draws (at most ``plan_holds``), starting from ``q`` or from the last state."""
         chain = self.chain
         if q is not None and not (chain.started and q.tobytes() == chain.last.tobytes()):
             self.move_to(q)
@@ -264,7 +264,7 @@ class Sampler:
         return drawn
 
     def _run(self) -> None:
-        """As many draws as there is room for."""
+        """Make as many draws as ``statistics`` has rows."""
         chain = self.chain
         learn = chain.tune and self.settings.adapt_metric
         kept = (self.states, self.gradients if learn else self.gradients[:0], self.statistics)
@@ -273,7 +273,7 @@ class Sampler:
         chain.spent, chain.fresh = 0, False
 
     def _pace(self) -> Pace:
-        """Of the next trajectories."""
+        """Size and number of steps of the next trajectories."""
         settings, eps, adapts = self.settings, self.step_size, self.chain.tune and self.settings.adapt_step_size
         if self.is_dynamic:
             most, early = settings.max_treedepth, self.chain.tune and self.chain.draws < EARLY_DRAWS
@@ -292,10 +292,10 @@ class Sampler:
             return self._table, self.density, self.extra, self._source, self.scheme
         return self._table, self._rows.address, self._rows.inside(self.density, self.extra), self._source, self.scheme
 
-    # ------------------------------------------------------------ what adapters may ask for
+    # ------------------------------------------------------------ functions for adapters
 
     def evaluate(self, q: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log density and gradient of the model at a state of the model."""
+        """Log density and gradient at a state of the model."""
         q, gradient = np.array(q), np.empty(self.layout.size)
         value = _DENSITY(self.density)(q.ctypes.data, gradient.ctypes.data, self.extra.ctypes.data)
         return value, gradient
@@ -306,27 +306,27 @@ class Sampler:
         self.chain.fresh = True
 
     def set_coordinates(self, coordinates: RowCoordinates) -> None:
-        """Continue from the same state of the model in other coordinates."""
+        """Change the row coordinates; the state of the model stays the same."""
         here = self.chain.coordinates.to_x(self.chain.state.q)
         self.chain.coordinates = coordinates
         self._link_rows()
         self.move_to(here)
 
     def learn_path(self, points: np.ndarray, gradients: np.ndarray, connected: np.ndarray) -> None:
-        """Add the secants between points, with ambient gradients, in the sampler's coordinates to the moments."""
+        """Add the secants between points, with ambient gradients in the sampler's coordinates, to the moments."""
         learn_path(self._table, points, gradients, connected)
 
     def try_trajectory(self) -> bool:
-        """A draw that is not kept; returns whether it moved."""
+        """Make a draw that is not stored; return whether the chain moved."""
         self._make_room(1)
         self._run()
         self.chain.spent += int(self.stats["gradients"])
         return bool(self.stats["index_in_trajectory"] != 0)
 
     def find_step_size(self, eps: float) -> float:
-        """A step size whose single step is accepted about eight times in ten (Hoffman & Gelman's heuristic).
+        """Find a step size at which a single step is accepted about eight times in ten (Hoffman & Gelman's heuristic).
 
-        Every trial is a trajectory of one step, and moves the chain.
+        Every trial is a trajectory of one step and moves the chain.
         """
         direction, statistics = 0, np.zeros(1, STATISTICS)
         for _ in range(60):
@@ -344,7 +344,7 @@ class Sampler:
         return eps
 
     def snapshot(self) -> Chain:
-        """A copy of what the chain remembers, to be given to ``restore``."""
+        """A copy of the state of the chain, for ``restore``."""
         return copy.deepcopy(self.chain)
 
     def restore(self, chain: Chain) -> None:

@@ -1,4 +1,4 @@
-"""Chains of stochastic gradients, see :mod:`pymc_stiefel.engine.stochastic_kernels` for the schemes."""
+"""Chains with stochastic gradients; :mod:`pymc_stiefel.engine.stochastic_kernels` describes the schemes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def degrees_of_freedom(layout: Layout) -> int:
 
 @dataclass(frozen=True)
 class StochasticSettings:
-    """What a user chooses. ``step_size`` may be a function of the number of the draw."""
+    """Settings chosen by the user. ``step_size`` may be a function of the number of the draw."""
 
     step_size: float | Callable[[int], float]
     friction: float
@@ -70,11 +70,11 @@ class StochasticSettings:
 
     @property
     def keep(self) -> float:
-        """What a step keeps of the momentum."""
+        """Fraction of the momentum that a step keeps."""
         return 1.0 - self.friction
 
     def spread(self, temperature: float) -> float:
-        """Standard deviation of the noise of a step, relative to that of the law exp(-K)."""
+        """Standard deviation of the noise of a step, relative to that of the density exp(-K)."""
         alpha, beta = self.friction, self.noise_estimate
         if temperature == 0.0:
             return 0.0
@@ -92,13 +92,13 @@ class StochasticSettings:
 
 @dataclass
 class StochasticChain:
-    """Everything a chain remembers from draw to draw."""
+    """The state of a chain between draws."""
 
     state: Point
     draws: int = 0
     tune: bool = True
     started: bool = False
-    stopped: bool = False  # diverged: stays where it is
+    stopped: bool = False  # diverged: does not move any more
     untidy: int = 0  # steps since X'X was corrected
     orthogonality_error: float = 0.0
     heat: float = 0.0  # sum of temperatures over steps after tuning
@@ -107,7 +107,7 @@ class StochasticChain:
 
 
 class StochasticSampler:
-    """Draws from a density known by stochastic gradients.
+    """Draws from a density, with stochastic gradients.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ class StochasticSampler:
     metric : Metric
         Canonical masses, see :func:`scaled_metric`.
     batches : Batches
-        Where the density looks for the rows of its data.
+        Row numbers of the minibatches, which the density reads.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class StochasticSampler:
         self._rng, self._source = rng, random_source(rng)
 
     def reset(self) -> None:
-        """Forget everything, as for a new chain."""
+        """Discard the state, as for a new chain."""
         self.chain = StochasticChain(make_point(self.layout))
 
     def draw(self, q: np.ndarray | None, **_) -> np.ndarray:
@@ -210,10 +210,10 @@ class StochasticSampler:
     def _remember(self, tidy: bool) -> None:
         chain, stats = self.chain, self.stats
         if self.settings.scheme == SYMMETRIC:
-            # Half of a kick has a quarter of its noise: its middle is colder than the drifts by beta / 2.
+            # Half a kick has a quarter of its noise: the temperature in its middle is beta / 2 below the drifts'.
             stats[TEMPERATURE] += 0.5 * self.settings.noise_estimate
         else:
-            stats[TEMPERATURE] *= 1.0 - 0.5 * self.settings.friction  # that of R, see the top of this module
+            stats[TEMPERATURE] *= 1.0 - 0.5 * self.settings.friction  # temperature of R, see stochastic_kernels
         chain.stopped = bool(stats[DIVERGING])
         if tidy:
             chain.untidy, chain.orthogonality_error = 0, float(stats[ORTHOGONALITY])
@@ -223,9 +223,9 @@ class StochasticSampler:
 
     @property
     def temperature(self) -> tuple[float, float]:
-        """Mean kinetic temperature since tuning, in units of what it should be, and its standard error (nan before).
+        """Mean kinetic temperature since tuning, relative to its expected value, and its standard error (nan before).
 
-        A step forgets a share ``1 - keep^2`` of the kinetic energy, whose variance is ``2 / d`` in units of the mean.
+        A step forgets a fraction ``1 - keep^2`` of the kinetic energy, whose relative variance is ``2 / d``.
         """
         steps = self.chain.steps
         if steps == 0:
@@ -236,5 +236,5 @@ class StochasticSampler:
 
 
 def _same(q: np.ndarray, state: np.ndarray) -> bool:
-    """Whether PyMC hands back what it was given, perhaps in single precision; the state has all digits."""
+    """Whether PyMC returns the state that it was given, perhaps rounded to single precision; ours has all digits."""
     return np.array_equal(q, state) or np.array_equal(q.astype(np.float32), state.astype(np.float32))

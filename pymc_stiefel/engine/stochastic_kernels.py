@@ -1,11 +1,12 @@
 """Stochastic-gradient dynamics on the manifold: no accept step, momentum kept from draw to draw.
 
-Two schemes, both with one gradient a step. ``EULER`` is Algorithm 2 of Yanush & Kropotov (arXiv:1901.08045): drift,
-then ``r <- (1 - alpha) r + eps g + noise``. ``SYMMETRIC`` puts an exact Ornstein-Uhlenbeck step between two half drifts
-and gives the kick its place at the end (BAOAB; Leimkuhler & Matthews 2013, doi:10.1063/1.4802990). A kick and the one
-that opens the next step use the same gradient, so that they are made as one.
+There are two schemes, both with one gradient per step. ``EULER`` is Algorithm 2 of Yanush & Kropotov
+(arXiv:1901.08045): a drift, then ``r <- (1 - alpha) r + eps g + noise``. ``SYMMETRIC`` makes an exact
+Ornstein-Uhlenbeck step between two half drifts, followed by the kick (BAOAB; Leimkuhler & Matthews 2013,
+doi:10.1063/1.4802990). The half kicks at the end of a step and at the start of the next use the same gradient and are
+combined.
 
-The first is a symmetric splitting in disguise, and of second order too: with ``r = s R`` and
+The first scheme is equivalent to a symmetric splitting, so it is of second order too: with ``r = s R`` and
 ``s^2 = 1 / (1 - alpha / 2)``, its second half is half a kick, an exact Ornstein-Uhlenbeck step of ``R`` and half a
 kick, for steps of ``s eps``.
 """
@@ -44,14 +45,14 @@ STATISTICS = ("temperature", "energy", "model_logp", "mean_logp", "diverging", "
 TEMPERATURE, ENERGY, LOGP, MEAN_LOGP, DIVERGING, STEPS, ORTHOGONALITY = range(len(STATISTICS))
 
 HOTTEST = 1e8
-"""Kinetic temperature that counts as a divergence. A start far out in a steep density may pass through thousands."""
+"""Kinetic temperature above which a step counts as divergent. A start in a steep tail can reach thousands."""
 
 TIDY = 16
 """Steps between corrections of the rounding errors of X'X."""
 
 
 class Work(NamedTuple):
-    """All memory a draw needs beyond its state."""
+    """Work arrays of a draw."""
 
     safe: np.ndarray  # where the draw started
     scratch: np.ndarray
@@ -59,10 +60,10 @@ class Work(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Row numbers of minibatches, drawn anew for every gradient: ``rows[first:last]`` from 0 to ``upper - 1``."""
+    """Row numbers of minibatches, drawn again for every gradient: ``rows[first:last]`` from 0 to ``upper - 1``."""
 
     rows: np.ndarray
-    bounds: np.ndarray  # (first, last, upper), a row for each group
+    bounds: np.ndarray  # (first, last, upper), one row per group
 
 
 def make_work(layout: Layout) -> Work:
@@ -94,9 +95,9 @@ def draw_batches(source, batches):
 
 @inner
 def stochastic_kick(density, extra, source, batches, layout, work, state, keep, eps):
-    """``r <- keep r + eps P_X(g)`` with a fresh gradient; the old momentum is left in ``ga``, ``gb``.
+    """``r <- keep r + eps P_X(g)`` with a new gradient; the old momentum is stored in ``ga``, ``gb``.
 
-    Momentum and gradient are projected together: one projection also removes what rounding left of ``X'B``.
+    Momentum and gradient are projected together, so one projection also removes rounding errors of ``X'B``.
     """
     draw_batches(source, batches)
     state.value[0] = call_density(density, state.q, state.gb, extra)
@@ -114,8 +115,8 @@ def stochastic_kick(density, extra, source, batches, layout, work, state, keep, 
 def noisy_kick(density, extra, source, batches, layout, metric, work, state, keep, eps, spread):
     """``r <- keep r + eps P_X(g) + spread xi``, in three products for each matrix.
 
-    Normal parts of gradient, noise and rounding are removed together. The skew part of the gradient is taken before the
-    noise is added, whose own has another variance.
+    The normal parts of gradient, noise and rounding errors are removed together. The skew part of the gradient is
+    computed before the noise is added, because the skew part of the noise has a different variance.
     """
     draw_batches(source, batches)
     state.value[0] = call_density(density, state.q, state.gb, extra)
@@ -134,7 +135,7 @@ def noisy_kick(density, extra, source, batches, layout, metric, work, state, kee
 
 @inner
 def mean_kinetic(layout, metric, state, share):
-    """Kinetic energy of the momentum ``(1 - share) old + share new``, old being in ``ga``, ``gb``."""
+    """Kinetic energy of the momentum ``(1 - share) old + share new``; ``ga`` and ``gb`` hold the old momentum."""
     total, rest = 0.0, 1.0 - share
     for m in range(layout.n.size):
         w, first, start = square_at(layout, m, metric.w), layout.skew[m], layout.offset[m]
@@ -183,9 +184,9 @@ def stochastic_draw(
     density, extra, source, batches, drifts, layout, metric, work, state, eps, keep, spread, symmetric, n_steps,
     fresh, tidy, freedom, stats,
 ):  # fmt: skip
-    """``n_steps`` steps; where they diverge the state is left as it was.
+    """Make ``n_steps`` steps; if they diverge, the state does not change.
 
-    ``fresh``, if positive, asks for a new momentum, that many times as large as one from exp(-K).
+    If ``fresh`` is positive, a new momentum is drawn: ``fresh`` times a draw from exp(-K).
     """
     stats[:] = 0.0
     copy_into(state.q, work.safe)

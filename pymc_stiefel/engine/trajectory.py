@@ -1,11 +1,11 @@
 """Trajectories: static and no-U-turn.
 
-The no-U-turn trajectory is the multinomial one of Betancourt (2017, arXiv:1701.02434) with the additional
-checks across subtrees that Stan and PyMC make. A stack of finished subtrees, merged as in a binary counter,
-takes the place of recursion. A subtree is U-shaped when a velocity at either end points against the sum of its
-momenta, both taken as ambient matrices: with the embedded metric that sum is the chord between the ends. The momenta at
-the ends count by half (trapezoidal rule): steps are long here, and with a plain sum a geodesic of many frequencies, as
-in O(n), would hardly ever be seen to turn.
+The no-U-turn trajectory is the multinomial one of Betancourt (2017, arXiv:1701.02434) with the additional checks across
+subtrees that Stan and PyMC make. A stack of finished subtrees, merged as in a binary counter, replaces the recursion. A
+subtree turns if the velocity at either end points against the sum of its momenta. Both are ambient matrices; with the
+embedded metric the sum is the chord between the ends. The momenta at the ends have weight one half (trapezoidal rule).
+Steps are long here, and with a plain sum the turns of a geodesic of many frequencies, as in O(n), would rarely be
+detected.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MAX_ENERGY_ERROR = 1000.0
 
 
 class Subtrees(NamedTuple):
-    """Summaries of subtrees, one row each: what merging and choosing a proposal need."""
+    """Summaries of subtrees, one row each, for merging them and choosing a proposal."""
 
-    chord: Matrix  # sum of momenta, the first and the last by half
+    chord: Matrix  # sum of momenta, the first and the last with weight one half
     r_first: Matrix
     v_first: Matrix
     r_last: Matrix
@@ -50,7 +50,7 @@ class Subtrees(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """All memory a draw needs."""
+    """Work arrays of a draw."""
 
     left: Point
     right: Point
@@ -100,7 +100,7 @@ def turning(v, u, chord):
 
 @inner
 def turning_longer(v, u, chord, r, s):
-    """``turning`` for a chord that is longer by the step between the momenta ``r`` and ``s``."""
+    """``turning`` for a chord extended by the step between the momenta ``r`` and ``s``."""
     along_v = dot(v, chord) + 0.5 * (dot(v, r) + dot(v, s))
     along_u = dot(u, chord) + 0.5 * (dot(u, r) + dot(u, s))
     return not (along_v > 0.0 and along_u > 0.0)
@@ -108,7 +108,7 @@ def turning_longer(v, u, chord, r, s):
 
 @inner
 def join_chords(chord, r, s, other):
-    """Add to ``chord`` the step between the momenta ``r`` and ``s`` and the chord beyond it."""
+    """Add to ``chord`` the step between the momenta ``r`` and ``s``, and the chord that follows."""
     for k in range(chord.size):
         chord[k] += 0.5 * (r[k] + s[k]) + other[k]
 
@@ -140,7 +140,7 @@ def take_proposal(trees, source, target):
 
 @inlined
 def merge(source, trees, left, right):
-    """Join subtree ``right`` to ``left``, which precedes it; returns whether the whole turns."""
+    """Join subtree ``right`` to ``left``, which precedes it; return whether the joined subtree turns."""
     near, next_ = trees.r_last[left], trees.r_first[right]
     turns = turning_longer(trees.v_first[left], trees.v_first[right], trees.chord[left], near, next_)
     turns = turns or turning_longer(trees.v_last[left], trees.v_last[right], trees.chord[right], near, next_)
@@ -157,9 +157,9 @@ def merge(source, trees, left, right):
 
 @inlined
 def extend(density, extra, source, scheme, layout, metric, work, point, eps, depth, energy, index, stats):
-    """Integrate ``point`` over ``2**depth`` leapfrogs of size ``eps``, its subtree summarised in row 1.
+    """Integrate ``point`` over ``2**depth`` steps of size ``eps``; row 1 gets the summary of this subtree.
 
-    Returns 0 if the subtree is whole, 1 if it turned, 2 if it diverged.
+    Returns 0 if the subtree is complete, 1 if it turned, 2 if it diverged.
     """
     trees = work.trees
     top = 0
@@ -189,7 +189,7 @@ def extend(density, extra, source, scheme, layout, metric, work, point, eps, dep
 
 @inlined
 def join_tree(source, trees, forward):
-    """Join the new subtree (row 1) to the trajectory (row 0) on the given side; returns whether the whole turns.
+    """Join the new subtree (row 1) to the trajectory (row 0) on the given side; return whether the trajectory turns.
 
     A proposal from the new subtree is preferred (biased progressive sampling).
     """
@@ -252,7 +252,7 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
 
 @inlined
 def static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats):
-    """One draw with a trajectory of ``n_steps`` leapfrogs and an accept step."""
+    """One draw with a trajectory of ``n_steps`` steps and an accept step."""
     energy = kinetic_energy(layout, metric, state, work.scratch) - state.value[0]
     point = work.right
     copy_point(state, point)

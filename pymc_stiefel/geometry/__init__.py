@@ -8,11 +8,11 @@ Notation, used in the whole package
     momentum, a tangent matrix :math:`r = XA + B` with ``A`` skew (p x p) and :math:`X'B = 0`,
     paired with velocities by the trace, :math:`\langle r, V\rangle = \mathrm{tr}(r'V)`.
 ``c, w``
-    the metric, :math:`K(r) = \tfrac12\sum_k c_k |B e_k|^2 + \tfrac12\sum_{ij} w_{ij} A_{ij}^2`;
-    masses of the columns, ``c`` (p,), and of the pairs, ``w`` (p, p), symmetric, any positive numbers.
+    the metric, :math:`K(r) = \tfrac12\sum_k c_k |B e_k|^2 + \tfrac12\sum_{ij} w_{ij} A_{ij}^2`:
+    masses of the columns, ``c`` (p,), and of pairs of columns, ``w`` (p, p), symmetric. All are positive.
     Canonical: ``c = 1, w = 2``; embedded: ``c = 1, w = 1``, see :func:`metric`.
 ``t``
-    the time of a drift, that is the flow of ``K`` alone; any number, negative ones go back.
+    the time of a drift, the flow of ``K`` alone. Any number; a negative time runs the flow backwards.
 
 The functions work on one matrix and are written to be read; the compiled kernels in
 ``pymc_stiefel.engine`` are tested against them.

@@ -1,4 +1,4 @@
-"""Checks of arguments: each public function names what is wrong with them."""
+"""Argument checks of the public functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pymc_stiefel import _checks as check
 Matrix = NDArray[np.float64]
 P = ParamSpec("P")
 R = TypeVar("R")
-TOLERANCE = 1e-6  # of matrices said to be orthonormal or tangent
+TOLERANCE = 1e-6  # allowed error of orthonormal and tangent matrices
 
 
 def _orthonormal(name: str, X: Any, others: dict[str, Any]) -> Matrix:
@@ -49,7 +49,7 @@ def _masses(name: str, masses: Any, others: dict[str, Any]) -> Matrix:
 
 def _generator(name: str, rng: Any, others: dict[str, Any]) -> np.random.Generator:
     if not isinstance(rng, np.random.Generator):
-        raise TypeError(f"{name} must be a numpy.random.Generator as of np.random.default_rng(1), got {rng!r}")
+        raise TypeError(f"{name} must be a numpy.random.Generator such as np.random.default_rng(1), got {rng!r}")
     return rng
 
 
@@ -65,7 +65,7 @@ def _square(name: str, Z: Any, others: dict[str, Any]) -> Matrix:
 
 
 def _gradient(name: str, G: Any, others: dict[str, Any]) -> Matrix:
-    beside = next(iter(others))  # X or Z; entries that are not finite give a result that is not
+    beside = next(iter(others))  # X or Z. Non-finite entries are allowed and give a non-finite result
     G = np.asarray(G)
     if G.dtype.kind not in "fiub" or G.shape != others[beside].shape or isinstance(G, np.ma.MaskedArray):
         raise ValueError(
@@ -90,7 +90,7 @@ RULES: dict[str, Callable[[str, Any, dict[str, Any]], Any]] = {
 
 
 def _checked(**special: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check every argument by the rule of its name; the notation is the same in all functions."""
+    """Check every argument by the rule for its name: a name means the same in all functions."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature, rules = inspect.signature(function), RULES | special

@@ -1,4 +1,4 @@
-"""The three drifts: flows of the kinetic energy, or reversible maps close to them."""
+"""The three drifts: flows of the kinetic energy, or reversible approximations of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 
     .. math:: Y = (X + hB)(I - 2hA + h^2 B'B)^{-1}, \quad X \leftarrow 2Y - X, \quad B \leftarrow B - 2hYB'B,
 
-    and ``A`` stays. Cost O(n p^2).
+    and ``A`` does not change. The cost is O(n p^2).
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def cayley_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     Returns
     -------
     X, r : array (n, p)
-        What was reached.
+        Matrix and momentum after time ``t``.
 
     References
     ----------
@@ -67,7 +67,7 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
     Returns
     -------
     X, r : array (n, p)
-        What was reached.
+        Matrix and momentum after time ``t``.
 
     References
     ----------
@@ -95,9 +95,9 @@ def geodesic_drift(X: Matrix, r: Matrix, t: float) -> tuple[Matrix, Matrix]:
 def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tuple[Matrix, Matrix]:
     """Symmetric composition of the exact flows of single pairs and single columns, for any metric.
 
-    Columns, then pairs, each by ``t/2``; then the same in reverse order. The flow of a column term moves that column
-    along a great circle, the flow of a pair term turns two columns into each other. Cost O(n p^2), without a linear
-    solve or an exponential; it differs from the flow of ``K`` itself by O(t^3).
+    The columns and then the pairs move for time ``t/2``, followed by the same in reverse order. The flow of a column
+    term moves that column along a great circle; the flow of a pair term rotates two columns into each other. The cost
+    is O(n p^2), without a linear solve or an exponential. The result differs from the flow of ``K`` by O(t^3).
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def splitting_drift(X: Matrix, r: Matrix, t: float, c: Matrix, w: Matrix) -> tup
     Returns
     -------
     X, r : array (n, p)
-        What was reached.
+        Matrix and momentum after time ``t``.
 
     Examples
     --------

@@ -38,7 +38,7 @@ def polar_pullback(Z: Matrix, G: Matrix) -> Matrix:
 
     With :math:`Z = X H` and :math:`H = V s V'` it is
     :math:`2 X V (V'\mathrm{skew}(X'G)V \oslash (s_i + s_j)) V' + (I - XX') G H^{-1}`,
-    finite wherever ``Z`` has full rank: equal singular values do no harm.
+    which is finite if ``Z`` has full rank, even if singular values are equal.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def polar_pullback(Z: Matrix, G: Matrix) -> Matrix:
 def rotation(Z: Matrix) -> Matrix:
     """The nearest rotation, a matrix of determinant +1.
 
-    Unlike :func:`polar` it is continuous where ``det Z`` changes its sign.
+    Unlike :func:`polar`, it is continuous where ``det Z`` changes its sign.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def rotation_pullback(Z: Matrix, G: Matrix) -> Matrix:
 
 
 def _signed_svd(Z: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Singular value decomposition with ``det(U V') = +1``; the last singular value carries the sign."""
+    """Singular value decomposition with ``det(U V') = +1``; the last singular value may be negative."""
     U, s, Vt = np.linalg.svd(Z)
     sign = np.sign(np.linalg.det(U @ Vt))
     U[..., :, -1] *= sign[..., None]

@@ -59,7 +59,7 @@ def tangent_project(X: Matrix, G: Matrix) -> Matrix:
     X : array (n, p)
         Orthonormal.
     G : array (n, p)
-        Any matrix, as a rule a gradient.
+        Any matrix, for example a gradient.
 
     Returns
     -------
@@ -92,9 +92,9 @@ def split_tangent(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
     Returns
     -------
     A : array (p, p)
-        Skew: how the columns turn into each other.
+        Skew: rotation of the columns within their span.
     B : array (n, p)
-        ``X'B = 0``: how they leave the space they span. Zero for ``n = p``.
+        ``X'B = 0``: motion out of the span. Zero for ``n = p``.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def _split(X: Matrix, r: Matrix) -> tuple[Matrix, Matrix]:
 
 @_checked()
 def angular_momentum(X: Matrix, r: Matrix) -> Matrix:
-    """``W = r X' - X r'``, which every left-invariant drift conserves.
+    """``W = r X' - X r'``, which is conserved by every left-invariant drift.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def metric(kind: str, p: int) -> tuple[Matrix, Matrix]:
 
 @_checked()
 def velocity(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> Matrix:
-    """Velocity ``X (w * A) + B diag(c)`` that belongs to the momentum ``r = X A + B``.
+    """Velocity ``X (w * A) + B diag(c)`` of the momentum ``r = X A + B``.
 
     Parameters
     ----------
@@ -233,10 +233,10 @@ def kinetic_energy(X: Matrix, r: Matrix, c: Matrix, w: Matrix) -> float:
 
 @_checked()
 def draw_momentum(X: Matrix, c: Matrix, w: Matrix, rng: np.random.Generator) -> Matrix:
-    r"""A momentum from the law ``exp(-K)``.
+    r"""Draw a momentum from the density ``exp(-K)``.
 
     :math:`A_{ij} \sim N(0, 1/2w_{ij})` for i < j, and :math:`B e_k \sim N(0, 1/c_k)` in the complement of ``X``. Then
-    ``2 K`` is chi-squared, with the dimension of the manifold as degrees of freedom.
+    ``2 K`` is chi-squared distributed, with the dimension of the manifold as degrees of freedom.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""JAX: models sampled by BlackJAX on its devices, and orthonormal weights of networks by optax.
+"""JAX: sampling of PyMC models with BlackJAX, and optax transformations for orthonormal weights of networks.
 
 Needs ``pip install "pymc-stiefel[jax]"``. ``import pymc_stiefel`` does not import JAX; the first use of this module
 does. The transformations need optax alone; the first use of ``sample`` imports BlackJAX and the JAX backend of
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``sample`` and ``Sampler`` on their first use: networks in single precision stay as they are."""
+    """Load ``sample`` and ``Sampler`` on first use, because they switch JAX to double precision."""
     if name in ("Sampler", "sample"):
         try:
             from pymc_stiefel.jax import _sample

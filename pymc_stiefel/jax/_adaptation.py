@@ -1,7 +1,7 @@
-"""Masses learnt from all chains at once.
+"""Masses learnt from all chains together.
 
-The masses of matrices come from the projected gradients (``geometry.md`` has the formula), those of Euclidean variables
-from the covariances of draws and of gradients, whose geometric mean is the inverse mass matrix.
+Masses of matrices are estimated from projected gradients. The inverse mass matrix of Euclidean variables is the
+geometric mean of the covariance of the draws and the inverse covariance of the gradients.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import jax.scipy.linalg as jsl
 from pymc_stiefel.jax._manifolds import Masses, Position, split
 
 DENSE_SIZE = 200
-"""Most Euclidean dimensions for which the mass matrix is dense."""
+"""Largest Euclidean dimension with a dense mass matrix."""
 
 WINDOWS = (10, 20, 35, 55, 80, 130, 190, 270, 380, 550, 800)
-"""Tuning draws after which the masses are set anew. The first are short: all chains contribute."""
+"""Tuning draws after which the masses are updated. The first windows are short, because all chains contribute."""
 
 
 class Moments(NamedTuple):
@@ -28,12 +28,12 @@ class Moments(NamedTuple):
     count: Any
     column: tuple[Any, ...]  # squared gradients of columns
     pair: tuple[Any, ...]
-    mean: Any  # of the Euclidean draws and of their gradients: (2, d)
+    mean: Any  # sums of Euclidean draws and of their gradients: (2, d)
     square: Any  # (2, d, d) or (2, d)
 
 
 def no_moments(example: Position) -> Moments:
-    """Before the first draw of a window."""
+    """Moments before the first draw of a window."""
     d, dtype = example.z.shape[-1], example.z.dtype
     return Moments(
         jnp.zeros((), dtype),
@@ -45,7 +45,7 @@ def no_moments(example: Position) -> Moments:
 
 
 def add_draws(moments: Moments, position: Position, grad: Position) -> Moments:
-    """With one draw of every chain, the first dimension of all arrays. Draws without a finite gradient do not count."""
+    """Add one draw of every chain (first dimension of all arrays). Draws without a finite gradient are ignored."""
     leaves = [jnp.isfinite(g).reshape(len(g), -1).all(axis=1) for g in jax.tree.leaves(grad) if g.size]
     fine = jnp.stack(leaves).all(axis=0) if leaves else jnp.ones(len(position.z), bool)
     weight = fine.astype(position.z.dtype)
@@ -74,14 +74,14 @@ def add_draws(moments: Moments, position: Position, grad: Position) -> Moments:
 
 
 def first_masses(example: Position, drift: str, subspaces: Sequence[int] = ()) -> Masses:
-    """Before anything is known: a unit of time turns a uniform matrix by about a radian."""
+    """Initial masses: in a unit of time a uniform matrix turns by about a radian."""
     d, dtype = example.z.shape[-1], example.z.dtype
     L = 0.1 * (jnp.eye(d, dtype=dtype) if d <= DENSE_SIZE else jnp.ones(d, dtype))
     return _matrix_masses(example, no_moments(example), drift, subspaces, L)
 
 
 def learn_masses(example: Position, moments: Moments, drift: str, subspaces: Sequence[int] = ()) -> Masses:
-    """The masses that the draws of a window suggest."""
+    """Masses estimated from the draws of a window."""
     square = moments.square / jnp.maximum(moments.count - 1.0, 1.0)
     return _matrix_masses(example, moments, drift, subspaces, _root(square[0], square[1], moments.count))
 
@@ -91,10 +91,10 @@ def _matrix_masses(example: Position, moments: Moments, drift: str, subspaces: S
     columns, pairs = [], []
     for number, (X, column, pair) in enumerate(zip(example.X, moments.column, moments.pair, strict=True)):
         n, p = X.shape[-2:]
-        precision, pair_precision = column / count + n, pair / count + p  # a prior: that of a uniform matrix
+        precision, pair_precision = column / count + n, pair / count + p  # regularised towards a uniform matrix
         if number in subspaces:
             precision = jnp.broadcast_to(precision.mean(-1, keepdims=True), precision.shape)
-        elif drift != "splitting":  # one mass for all
+        elif drift != "splitting":  # one scale for the whole matrix
             off = jnp.sum(pair_precision * (1 - jnp.eye(p, dtype=pair.dtype)), axis=(-1, -2)) / max(p * (p - 1), 1)
             free, turning = p * (n - p), p * (p - 1) // 2
             mean = (free * precision.mean(-1) + turning * off) / max(free + turning, 1)
@@ -107,7 +107,7 @@ def _matrix_masses(example: Position, moments: Moments, drift: str, subspaces: S
 
 
 def _root(draws: Any, grads: Any, count: Any) -> Any:
-    """Square root of the geometric mean of the covariance of draws and the inverse of that of gradients."""
+    """Square root of the geometric mean of the covariance of draws and the inverse covariance of gradients."""
     d = draws.shape[-1]
     if d == 0:
         return jnp.zeros(draws.shape, draws.dtype)

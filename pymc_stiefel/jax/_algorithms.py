@@ -1,4 +1,4 @@
-"""Transitions of many chains in lockstep, by BlackJAX's kernels, and the tuning of step size and length."""
+"""Transitions of many chains in lockstep by BlackJAX's kernels, with tuning of step size and trajectory length."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from pymc_stiefel.jax._manifolds import Masses, Position, nearest
 
 FIRST_STEP = 0.3
 CHEES_STEPS = 250
-"""Most integration steps of a ChEES trajectory."""
+"""Largest number of integration steps of a ChEES trajectory."""
 TREE_DEPTH = 10
 TUNING_TREE_DEPTH = 7
-"""Doublings of a NUTS trajectory. While the masses are wrong a long one would make all other chains wait."""
+"""Largest number of doublings of a NUTS trajectory. Before masses are tuned, one long trajectory delays all chains."""
 MOST_REFLECTIONS = 8
-"""Sign flips that are proposed to one variable after a trajectory."""
+"""Sign flips proposed for each variable after a trajectory."""
 
 
 class Tuned(NamedTuple):
-    """What sampling needs of the tuning."""
+    """Tuned settings that sampling uses."""
 
     step_size: Any
-    length: Any  # time of a ChEES trajectory; unused by NUTS
+    length: Any  # integration time of a ChEES trajectory; not used by NUTS
 
 
 class Move(NamedTuple):
-    """What a transition reports, one number a chain."""
+    """Statistics of a transition, one number per chain."""
 
     acceptance_rate: Any
     diverging: Any
@@ -67,7 +67,7 @@ class Algorithm(Protocol):
 
 
 class ChEES:
-    """Trajectories of one length for all chains, tuned by the ChEES criterion (Hoffman, Radul & Sountsov 2021)."""
+    """Trajectories of equal length for all chains, tuned by the ChEES criterion (Hoffman, Radul & Sountsov 2021)."""
 
     stages = 2
 
@@ -80,7 +80,7 @@ class ChEES:
 
     @staticmethod
     def _jitter(number):
-        """Quasi-random lengths, between .6 and 1.4: a fixed one can fall on a period of the motion."""
+        """Quasi-random factors of the length, from 0.6 to 1.4: a fixed length can be a period of the motion."""
         return 0.6 + 0.8 * dynamic_hmc.halton_sequence(jnp.asarray(number, jnp.int32), 11)
 
     def first(self, dtype):
@@ -112,7 +112,7 @@ class ChEES:
         return tuning
 
     def move(self, keys, states, number, tuned, masses, tune):
-        # one number of steps for all chains: none waits for another
+        # all chains make the same number of steps, so none waits for another
         steps = jnp.rint(self._jitter(number) * tuned.length / tuned.step_size)
         steps = jnp.clip(steps, 1, CHEES_STEPS).astype(jnp.int32)
 
@@ -122,7 +122,7 @@ class ChEES:
 
         states, info = jax.vmap(one)(keys, states)
         taken = jnp.full(info.energy.shape, self.stages * steps)
-        # BlackJAX flips the momentum of the proposal, and minimises: the two signs cancel in the criterion
+        # BlackJAX reverses the momentum of the proposal and minimises; in the criterion the two signs cancel
         move = Move(info.acceptance_rate, info.is_divergent, info.energy, taken, jnp.zeros_like(taken), info.proposal)
         return states, move
 
@@ -172,7 +172,7 @@ ALGORITHMS: dict[str, type[ChEES] | type[NUTS]] = {"chees": ChEES, "nuts": NUTS}
 
 
 def _whitened(position: Position, masses: Masses) -> Any:
-    """What the criterion takes for the position: of a subspace the projector, since its basis is arbitrary."""
+    """The position in the criterion. For a subspace it is the projector, because the basis is arbitrary."""
     parts, L = [], masses.L
     for X, c, w in zip(position.X, masses.c, masses.w, strict=True):
         root = jnp.sqrt(c)[..., None, :]
@@ -182,7 +182,7 @@ def _whitened(position: Position, masses: Masses) -> Any:
 
 
 def _velocity(position: Position, momentum: Position, masses: Masses) -> Any:
-    """Of what ``_whitened`` returns, from the whitened momentum."""
+    """Velocity of what ``_whitened`` returns, from the whitened momentum."""
     parts = []
     for X, r, w in zip(position.X, momentum.X, masses.w, strict=True):
         turning = r @ jnp.swapaxes(X, -1, -2) if w is None else r
@@ -191,7 +191,7 @@ def _velocity(position: Position, momentum: Position, masses: Masses) -> Any:
 
 
 def repaired(states: Any) -> Any:
-    """The states with the rounding errors of a trajectory taken off the matrices."""
+    """The states, with rounding errors of the matrices removed."""
     position = states.position
     return states._replace(position=position._replace(X=tuple(map(nearest, position.X))))
 

@@ -31,10 +31,10 @@ _CHECKS = in2out(local_check_parameter_to_ninf_switch)
 
 
 def jax_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Callable:
-    """A JAX function of a graph, with shared variables at their present values.
+    """A JAX function of a graph, with shared variables at their current values.
 
-    ``pymc.sampling.jax.get_jaxified_graph`` does the same, but importing it changes XLA_FLAGS. A parameter out of its
-    bounds makes the log density minus infinity.
+    ``pymc.sampling.jax.get_jaxified_graph`` does the same, but importing it changes XLA_FLAGS. If a parameter is out of
+    bounds, the log density is minus infinity.
     """
     shared = [variable for variable in graph_inputs(outputs) if isinstance(variable, SharedVariable)]
     graph = clone_replace(list(outputs), [(variable, pt.constant(variable.get_value())) for variable in shared])
@@ -44,7 +44,7 @@ def jax_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Cal
     function = jax_funcify(fgraph)
 
     def call(*values):
-        with warnings.catch_warnings():  # at tracing: assertions that JAX cannot make
+        with warnings.catch_warnings():  # warnings during tracing about assertions that JAX does not support
             warnings.filterwarnings("ignore", "Skipping", UserWarning)
             return function(*values)
 
@@ -52,23 +52,23 @@ def jax_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Cal
 
 
 def refuse_discrete(model: pm.Model) -> None:
-    """Trajectories follow a gradient."""
+    """Raise an error for discrete variables, which have no gradient."""
     if model.discrete_value_vars:
         names = ", ".join(sorted(str(model.values_to_rvs[value].name) for value in model.discrete_value_vars))
         raise ValueError(
             f"pst.jax.sample needs a log density that is differentiable in every variable, and {names} is discrete. "
-            "Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for it."
+            "Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for discrete variables."
         )
 
 
 class JaxDensity:
-    """Log density of a model: untransformed for variables on a manifold, as PyMC transforms it for all others.
+    """Log density of a model: untransformed for variables on a manifold, with PyMC's transforms for all others.
 
     Parameters
     ----------
     model : pymc.Model
     point : dict
-        Any point, for the shapes.
+        Any point; it defines the shapes.
     """
 
     def __init__(self, model: pm.Model, point: dict[str, np.ndarray]):
@@ -88,7 +88,7 @@ class JaxDensity:
 
     @property
     def reflected(self) -> list[int]:
-        """Numbers of the matrices on O(n), of which no drift changes the determinant."""
+        """Indices of the matrices on O(n), whose determinant no drift changes."""
         blocks = [self.blocks[value] for value in self.matrices]
         return [i for i, block in enumerate(blocks) if block is not None and block.n == block.p and not block.special]
 
@@ -100,18 +100,18 @@ class JaxDensity:
 
     @property
     def subspaces(self) -> list[int]:
-        """Numbers of the matrices of which only the span counts."""
+        """Indices of the matrices that represent subspaces."""
         blocks = [self.blocks[value] for value in self.matrices]
         return [i for i, block in enumerate(blocks) if block is not None and block.subspace]
 
     def check_subspaces(self, position: Position, gradient: Position) -> None:
-        """Refuse a density that depends on more than the span of the columns, where it says that it does not."""
+        """Raise an error if the density of a subspace depends on more than the span of the columns."""
         for i in self.subspaces:
             X, G = np.asarray(position.X[i]), np.asarray(gradient.X[i])
             refuse_turning(str(self.matrices[i].name), X, G)
 
     def pack(self, points: Sequence[dict[str, np.ndarray]]) -> Position:
-        """Points of PyMC as positions, stacked along the first dimension."""
+        """Convert PyMC's points to positions, stacked along the first dimension."""
         matrices = []
         for value in self.matrices:
             block = self.blocks[value]
@@ -139,13 +139,13 @@ class JaxDensity:
         return found
 
     def __call__(self, position: Position) -> Any:
-        """The log density; minus infinity where it is not a number, so that the proposal is rejected."""
+        """The log density; minus infinity instead of NaN, so that the proposal is rejected."""
         found = self._unpack(position)
         value = self._logp(*[found[value] for value in self.values])[0]
         return jnp.where(jnp.isnan(value), -jnp.inf, value)
 
     def variables(self, names: Sequence[str] | None = None) -> tuple[list[str], Callable[[Position], list[Any]]]:
-        """Names of variables and deterministics, and the function from a position to their values."""
+        """Names of variables and deterministics, and the function that maps a position to their values."""
         model = self.model
         known = {variable.name: variable for variable in model.unobserved_RVs}
         unknown = sorted(set(names or ()) - set(known))

@@ -1,4 +1,4 @@
-"""Predictions of many sets of parameters, and how good they are."""
+"""Predictions of an ensemble of parameters, and their scores."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Ensemble:
     probabilities : array (row, class)
         Mean over the members.
     accuracy, log_score, calibration_error : float
-        Of the mean: share of right classes, mean log probability of the right class, and mean distance of confidence
-        and accuracy over bins of confidence, weighted by their rows.
+        Scores of the mean: fraction of correct classes, mean log probability of the correct class, and mean absolute
+        difference between confidence and accuracy over bins of confidence, weighted by their number of rows.
     member_accuracy, member_log_score : array (member,)
-        Of each member.
+        Scores of each member.
     confidence, hits, rows : array (bin,)
-        Mean confidence, accuracy and number of rows of each bin; NaN in empty ones.
+        Mean confidence, accuracy and number of rows of each bin; NaN in empty bins.
     """
 
     probabilities: np.ndarray
@@ -62,21 +62,21 @@ def ensemble(
     bins: int = 15,
     batch_size: int = 1000,
 ) -> Ensemble:
-    """Average the predictions of kept parameters, and score them.
+    """Average the predictions of several sets of parameters, and score the result.
 
     Parameters
     ----------
     predict : callable
-        ``predict(params, inputs)`` gives logits or log probabilities (row, class).
+        ``predict(params, inputs)`` returns logits or log probabilities (row, class).
     members : sequence of pytrees
         Parameters.
     inputs : array (row, ...)
     labels : array of int (row,)
-        The right classes.
+        The correct classes.
     bins : int
-        Of confidence, of equal width.
+        Number of bins of confidence, of equal width.
     batch_size : int
-        Rows that are predicted at once.
+        Number of rows predicted at once.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def ensemble(
     """
     labels = np.asarray(labels)
     if len(members) == 0:
-        raise ValueError("members is empty: keep parameters while sampling, such as one in every fifty steps")
+        raise ValueError("members is empty: store parameters while sampling, for example every fifty steps")
     if labels.shape != (len(inputs),):
         raise ValueError(f"labels must have shape ({len(inputs)},), one for each row of inputs, got {labels.shape}")
     evaluate = jax.jit(lambda params, rows: jax.nn.log_softmax(predict(params, rows), axis=-1))

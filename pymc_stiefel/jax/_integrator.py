@@ -1,9 +1,9 @@
-"""Metric and integrator in BlackJAX's protocols.
+"""Metric and integrator for BlackJAX.
 
-BlackJAX passes no position to the kinetic energy or to the U-turn criterion. So it is given the whitened momentum
-``X (sqrt(w) * A) + B diag(sqrt(c))``, an ambient matrix of the shape of X: its kinetic energy is half its squared
-length, a draw is the projection of a standard Gaussian matrix, and BlackJAX's kernels run unchanged. The masses reach
-the integrator as an attribute of the kinetic energy, the only thing that BlackJAX hands it.
+BlackJAX does not pass the position to the kinetic energy or to the U-turn criterion. We therefore give it the whitened
+momentum ``X (sqrt(w) * A) + B diag(sqrt(c))``, an ambient matrix of the shape of X. Its kinetic energy is half its
+squared norm, a draw is the projection of a standard Gaussian matrix, and BlackJAX's kernels need no change. The masses
+are an attribute of the kinetic energy, because this is the only object that BlackJAX passes to the integrator.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ STAGES: dict[int, tuple[float, ...]] = {
     1: (0.5, 1.0, 0.5),
     2: (0.211781, 0.5, 1 - 2 * 0.211781, 0.5, 0.211781),
 }
-"""Kicks and drifts in turn: leapfrog, and the two-stage scheme of Blanes, Casas & Sanz-Serna (2014)."""
+"""Coefficients of alternating kicks and drifts: leapfrog, and the two-stage scheme of Blanes et al. (2014)."""
 
 
 class KineticEnergy:
-    """Half the squared length of the whitened momentum."""
+    """Half the squared norm of the whitened momentum."""
 
     def __init__(self, masses: Masses):
         self.masses = masses
@@ -47,7 +47,7 @@ def apply_root_transposed(L: Any, z: Any) -> Any:
 
 
 def draw_momentum(key: Any, position: Position, masses: Masses) -> Position:
-    """A whitened momentum from its law."""
+    """Draw a whitened momentum."""
     keys = jax.random.split(key, len(position.X) + 1)
 
     def draw(key, X, w):
@@ -59,7 +59,7 @@ def draw_momentum(key: Any, position: Position, masses: Masses) -> Position:
 
 
 def stiefel_metric(masses: Masses) -> Metric:
-    """The metric of ``masses`` for BlackJAX."""
+    """The metric with the given ``masses``, for BlackJAX."""
 
     def is_turning(left, right, total, position_left=None, position_right=None):
         left, right, total = (ravel_pytree(momentum)[0] for momentum in (left, right, total))
@@ -67,7 +67,7 @@ def stiefel_metric(masses: Masses) -> Metric:
         return (jnp.dot(left, middle) <= 0) | (jnp.dot(right, middle) <= 0)
 
     def scale(position, element, *, inv, trans):
-        raise NotImplementedError("no algorithm that is used here scales by the metric")
+        raise NotImplementedError("scaling by the metric is not implemented: no algorithm used here needs it")
 
     return Metric(lambda key, position: draw_momentum(key, position, masses), KineticEnergy(masses), is_turning, scale)
 
@@ -107,7 +107,7 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
                 parts, momentum = kick(parts, momentum, grad, kick_time)
                 return (parts, z, momentum, logp, grad), None
 
-            # a loop even over two stages: the program has the density and the drift once, and compiles in half the time
+            # a loop even over two stages: the program contains density and drift once and compiles in half the time
             times = jnp.asarray(shares[1:], z.dtype).reshape(-1, 2)
             (parts, z, momentum, logp, grad), _ = jax.lax.scan(stage, (parts, z, momentum, logp, grad), times)
             whitened = tuple(

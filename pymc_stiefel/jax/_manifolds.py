@@ -1,8 +1,8 @@
 """Points, masses and drifts on products of Stiefel manifolds and Euclidean space, for JAX.
 
 The formulas are those of :mod:`pymc_stiefel.geometry`, with batch dimensions first. Momenta are split into ``A`` (skew,
-p x p) and ``B`` (n x p, orthogonal to X). Masses are inverse masses: ``c`` of columns, ``w`` of pairs of columns, and
-for the Euclidean vector a square root ``L`` of the inverse mass matrix, a lower triangle or its diagonal.
+p x p) and ``B`` (n x p, orthogonal to X). Masses are inverse masses: ``c`` of columns, ``w`` of pairs of columns. For
+the Euclidean vector, ``L`` is a square root of the inverse mass matrix, lower triangular or diagonal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Position(NamedTuple):
-    """A point, or anything with the shape of one: a gradient, a momentum."""
+    """A point, or anything of the same shape: a gradient, a momentum."""
 
     X: tuple[Any, ...]  # each (..., n, p)
     z: Any  # (d,)
@@ -26,12 +26,12 @@ class Masses(NamedTuple):
     """Inverse masses."""
 
     c: tuple[Any, ...]  # each (..., p)
-    w: tuple[Any, ...]  # each (..., p, p); None for subspaces, which do not turn within themselves
+    w: tuple[Any, ...]  # each (..., p, p); None for subspaces, for which A = 0
     L: Any  # (d, d) or (d,)
 
 
 def transpose(x: Any) -> Any:
-    """Of the last two dimensions."""
+    """Transpose the last two dimensions."""
     return jnp.swapaxes(x, -1, -2)
 
 
@@ -47,12 +47,12 @@ def split(X: Any, r: Any) -> tuple[Any, Any]:
 
 
 def complement(X: Any, B: Any) -> Any:
-    """``B`` without its component along ``X``; nothing is left of it for square matrices."""
+    """``B`` without its component along ``X``; zero for square matrices."""
     return B - X @ (transpose(X) @ B) if X.shape[-2] > X.shape[-1] else jnp.zeros_like(B)
 
 
 def nearest(X: Any) -> Any:
-    """One Newton step to the polar factor: enough to take rounding errors off."""
+    """One Newton step towards the polar factor, which is enough to remove rounding errors."""
     return X @ (1.5 * jnp.eye(X.shape[-1], dtype=X.dtype) - 0.5 * (transpose(X) @ X))
 
 
@@ -65,8 +65,8 @@ def orthogonality_error(X: Any) -> Any:
 
 
 def cayley(X: Any, A: Any, B: Any, t: Any, c: Any, w: Any) -> tuple[Any, Any, Any]:
-    """The paper's retraction, for ``w = 2 c`` and equal ``c``. An inverse of p x p leaves the rows of X apart: a matrix
-    that is sharded by rows is never gathered."""
+    """The paper's retraction, for ``w = 2 c`` and equal ``c``. It uses the inverse of a p x p matrix, so that a matrix
+    sharded by rows is never gathered."""
     h = 0.5 * t * c[..., :1, None]
     if X.shape[-2] == X.shape[-1]:  # B is zero
         return 2 * X @ jnp.linalg.inv(jnp.eye(X.shape[-1], dtype=X.dtype) - 2 * h * A) - X, A, B
@@ -115,7 +115,7 @@ def _turn_pairs(X: Any, A: Any, B: Any, pairs: list[tuple[int, int]], t: Any, w:
 
 
 def _rounds(p: int) -> list[list[tuple[int, int]]]:
-    """All pairs in rounds of disjoint ones (round robin): p - 1 matrix products instead of p (p - 1) / 2."""
+    """All pairs in rounds of disjoint pairs (round robin): p - 1 matrix products instead of p (p - 1) / 2."""
     even = p + p % 2
     players, rounds = list(range(even)), []
     for _ in range(even - 1):
@@ -126,7 +126,7 @@ def _rounds(p: int) -> list[list[tuple[int, int]]]:
 
 
 def splitting(X: Any, A: Any, B: Any, t: Any, c: Any, w: Any) -> tuple[Any, Any, Any]:
-    """Columns, then pairs, each by t/2, and the same in reverse order; any masses."""
+    """Columns, then pairs, each for time t/2, and the same in reverse order; for any masses."""
     n, p = X.shape[-2:]
     columns, rounds = list(range(p)) if n > p else [], _rounds(p)
     for k in columns:
@@ -139,9 +139,9 @@ def splitting(X: Any, A: Any, B: Any, t: Any, c: Any, w: Any) -> tuple[Any, Any,
 
 
 DRIFTS: dict[str, Callable] = {"splitting": splitting, "cayley": cayley, "geodesic": geodesic}
-"""Subspaces move by the Cayley map, which keeps ``A = 0``."""
+"""Subspaces move by the Cayley map, which conserves ``A = 0``."""
 SPLITTING_COLUMNS = 12
-"""Most columns for which ``drift="auto"`` is the splitting, whose program grows with them."""
+"""Largest number of columns for which ``drift="auto"`` is the splitting, whose program grows with this number."""
 
 
 def choose_drift(drift: str, columns: list[int]) -> str:
@@ -154,6 +154,6 @@ def choose_drift(drift: str, columns: list[int]) -> str:
 
 
 def tangent(X: Any, r: Any, w: Any) -> tuple[Any, Any]:
-    """``split``; horizontal, ``A = 0``, for a subspace, whose ``w`` is None."""
+    """``split``; for a subspace, whose ``w`` is None, the horizontal part with ``A = 0``."""
     A, B = split(X, r)
     return (jnp.zeros_like(A) if w is None else A), B

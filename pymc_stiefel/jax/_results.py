@@ -1,4 +1,4 @@
-"""Draws on the host: stored by chunks, described, and handed over as ArviZ has them."""
+"""Draws on the host: stored in chunks, summarised for the progress bar, and converted to ArviZ objects."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Store"]
 _log = logging.getLogger("pymc.stiefel")
 
 MOST_CHECKED = 20_000_000
-"""Numbers in a posterior up to which PyMC's convergence checks run: they sort copies of everything."""
+"""Largest size of a posterior for which PyMC's convergence checks run, because they sort copies of all draws."""
 RHAT_LIMIT = 1.01
 
 
 class Store:
-    """Arrays (chain, draw, ...) that chunks (draw, chain, ...) are written into."""
+    """Arrays (chain, draw, ...), filled from chunks (draw, chain, ...)."""
 
     def __init__(self, names: list[str], draws: int, chains: int, step_size: float):
         self.names, self.draws, self.chains = names, draws, chains
@@ -30,7 +30,7 @@ class Store:
         self.filled = 0
 
     def add(self, first: int, values: list[Any], stats: dict[str, Any]) -> None:
-        """Write the draws of a chunk, of which the last may be too many."""
+        """Write the draws of a chunk; surplus draws of the last chunk are dropped."""
         count = min(self.draws - first, len(stats["lp"]))
         for group, chunk in ((self.posterior, dict(zip(self.names, values, strict=True))), (self.stats, stats)):
             for name, value in chunk.items():
@@ -41,14 +41,14 @@ class Store:
         self.filled = first + count
 
     def describe(self) -> str:
-        """For the progress bar."""
+        """Text for the progress bar."""
         lp, steps = self.stats["lp"][:, : self.filled], self.stats["n_steps"][:, : self.filled]
         diverging = int(self.stats["diverging"][:, : self.filled].sum())
-        return f"{steps.mean():.1f} gradients a draw, {diverging} divergences, R-hat of log density {rhat(lp):.3f}"
+        return f"{steps.mean():.1f} gradients per draw, {diverging} divergences, R-hat of log density {rhat(lp):.3f}"
 
 
 def rhat(values: np.ndarray) -> float:
-    """R-hat of halves of chains, of an array (chain, draw); NaN for fewer than four draws."""
+    """Split R-hat of an array (chain, draw); NaN for fewer than four draws."""
     half = values.shape[1] // 2
     if half < 2:
         return float("nan")
@@ -71,7 +71,7 @@ def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any],
     for name, found in (("observed_data", find_observations(model)), ("constant_data", find_constants(model))):
         if found:
             groups[name] = found
-    with warnings.catch_warnings():  # more chains than draws are meant
+    with warnings.catch_warnings():  # more chains than draws is intended here
         warnings.filterwarnings("ignore", "(Found chain dimension to be longer|More chains)", UserWarning)
         idata = _from_dict(groups, coords, dims, attributes, library)
         if with_likelihood:
@@ -94,13 +94,13 @@ def _from_dict(groups: dict[str, Any], coords: dict, dims: dict, attributes: dic
 
 
 def convergence_warnings(idata: Any, store: Store, model: pm.Model, target_accept: float) -> None:
-    """Log what PyMC's checks find, and chains that the pooled step size does not fit."""
+    """Log warnings of PyMC's checks, and chains for which the common step size is too large."""
     accept = store.stats["acceptance_rate"].mean(axis=1)
     low = np.flatnonzero(accept < 0.5 * target_accept)
     if len(low):
         _log.warning(
             "The mean acceptance rate of %d of %d chains is below half of target_accept=%.2f (chain %d: %.2f). All "
-            "chains share a step size, and these are where the density is steeper: raise target_accept or tune longer, "
+            "chains share one step size, which is too large for these: raise target_accept or tune longer, "
             "and compare these chains with the others.",
             len(low), len(accept), target_accept, low[0], accept[low[0]],
         )  # fmt: skip

@@ -27,7 +27,7 @@ from pymc_stiefel.jax._results import Store, convergence_warnings, to_inference_
 
 __all__ = ["Sampler", "sample"]
 
-_log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear where PyMC's own do
+_log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear together with PyMC's
 
 CHUNK_BYTES = 2**25
 PROGRESS_STEPS = 10
@@ -55,31 +55,32 @@ def sample(
     compute_convergence_checks: bool = True,
     superchains: int | None = None,
 ) -> Any:
-    """Sample a model with many chains in lockstep, on the devices that JAX has.
+    """Sample a model with many chains in lockstep, on the devices of JAX.
 
     Parameters
     ----------
     draws, tune : int
-        Draws and tuning draws of each chain. All chains are tuned together, so a few hundred are enough.
+        Draws and tuning draws of each chain. All chains are tuned together, so a few hundred tuning draws are enough.
     chains : int
-        Number of chains. ChEES needs some 16 to tune itself.
+        Number of chains. ChEES needs about 16 for its tuning.
     algorithm : {"chees", "nuts"}
-        Trajectories of one tuned length for all chains, or BlackJAX's NUTS, in which all wait for the longest.
+        ``"chees"``: trajectories of one tuned length for all chains. ``"nuts"``: BlackJAX's NUTS, in which all chains
+        wait for the longest trajectory.
     drift : {"auto", "splitting", "cayley", "geodesic"}
-        How matrices move, see the theory page. The splitting learns masses of columns; ``"auto"`` takes it for up to
-        twelve columns, and the Cayley map for more.
+        How matrices move, see the theory page. Only the splitting learns masses of columns. ``"auto"`` uses the
+        splitting for up to twelve columns and the Cayley map for more.
     target_accept : float
-        Acceptance rate that the step size is tuned to.
+        Target acceptance rate of the step size adaptation.
     random_seed : int, sequence, Generator or None
         The same seed gives the same draws on the same devices.
     initvals : dict or sequence of dict, optional
         Starting values, as for ``pm.sample``.
     model : pymc.Model, optional
-        Default: that of the context.
+        Default: the model of the context.
     var_names : sequence of str, optional
-        Variables and deterministics to keep; default all.
+        Variables and deterministics to store; default all.
     progressbar : bool
-        Show progress, step size, steps a draw, divergences, and R-hat of the log density so far.
+        Show progress, step size, gradients per draw, divergences, and R-hat of the log density.
     chain_method : {"vectorized", "sharded"}
         ``"sharded"`` divides the chains among all devices.
     idata_kwargs : dict, optional
@@ -87,8 +88,8 @@ def sample(
     compute_convergence_checks : bool
         Log warnings about divergences, R-hat, effective sample size and chains with a low acceptance rate.
     superchains : int, optional
-        Number of different starting points; must divide ``chains``. Chains that share one form a superchain, for which
-        nested R-hat is reported in the attributes. Default: every chain has a start of its own.
+        Number of different starting points; must divide ``chains``. Chains with the same starting point form a
+        superchain, and nested R-hat is reported in the attributes. Default: every chain has its own starting point.
 
     Returns
     -------
@@ -97,7 +98,8 @@ def sample(
 
     Notes
     -----
-    Numbers are float64 unless PyTensor's ``floatX`` or JAX itself is set to float32. Draws leave the device in chunks.
+    Numbers are float64 unless PyTensor's ``floatX`` or JAX itself is set to float32. Draws are copied from the device
+    in chunks.
 
     References
     ----------
@@ -131,7 +133,7 @@ def sample(
 
 @dataclass
 class Sampler:
-    """The settings of :func:`sample` as an object, for ``pm.sample(sampler=...)`` of a future PyMC.
+    """The settings of :func:`sample` as an object, for ``pm.sample(sampler=...)`` of a future version of PyMC.
 
     Parameters
     ----------
@@ -206,7 +208,7 @@ class Sampler:
         }
         if self.superchains:
             attributes["superchains"] = self.superchains
-            if draws >= 4:  # fewer have no halves to compare
+            if draws >= 4:  # split R-hat needs at least this many
                 lp = store.stats["lp"][..., None]
                 attributes["nested_r_hat_lp"] = float(nested_rhat(lp, self.superchains).iloc[0])
         idata = to_inference_data(model, store, attributes, blackjax, idata_kwargs or {})
@@ -223,19 +225,19 @@ class Sampler:
             raise ValueError(f"superchains={groups} must be at least 2 and a proper divisor of chains={chains}")
         if self.chain_method == "sharded" and chains % len(jax.devices()):
             raise ValueError(
-                f"chain_method='sharded' divides chains among devices: chains={chains} is no multiple of the "
-                f"{len(jax.devices())} that JAX has"
+                f"chain_method='sharded' divides chains among devices: chains={chains} must be a multiple of the "
+                f"{len(jax.devices())} devices of JAX"
             )
         if self.algorithm == "chees" and chains < 8:
             _log.warning(
-                "ChEES tunes its length by the spread of the chains, and chains=%d is few: "
+                "ChEES tunes its length by the spread of the chains, and chains=%d is too few: "
                 "use 16 or more, or algorithm='nuts'.",
                 chains,
             )
 
 
 def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator) -> tuple[JaxDensity, Any]:
-    """The density, and starting states at which it is finite."""
+    """The density, and starting states with finite density."""
     refuse_discrete(model)
     functions = make_initial_point_fns_per_chain(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs), chains=count
@@ -287,7 +289,7 @@ class _Run:
         return new, move, jnp.sum(flipped)
 
     def _first(self, states):
-        """What tuning starts from, with strong types, so that the program for its chunks is compiled once."""
+        """Initial state of tuning, with strong types, so that the program for its chunks is compiled only once."""
         example = jax.tree.map(lambda x: x[0], states.position)
         masses = adaptation.first_masses(example, self.drift, self.density.subspaces)
         carry = (states, self.algorithm.first(example.z.dtype), masses, adaptation.no_moments(example))
@@ -354,7 +356,7 @@ class _Run:
         size = sum(int(np.prod(s.shape)) * s.dtype.itemsize for s in shapes)
         largest = max(1, min(CHUNK_BYTES // max(size, 1), -(-draws // PROGRESS_STEPS)))
         count = -(-draws // largest)
-        chunk = -(-draws // count)  # of one length, so that one program serves; the last may make draws too many
+        chunk = -(-draws // count)  # equal chunks, so that one program is compiled; surplus draws are dropped
         store = Store(names, draws, self.chains, float(tuned.step_size))
         for first in range(0, draws, chunk):
             numbers = np.arange(first, first + chunk)

@@ -2,7 +2,7 @@ r"""Sampling and optimising orthonormal weights as optax gradient transformation
 
 Gradients are those of a loss that is minus the log density, summed over the data: for a minibatch, multiply the mean
 loss by the number of rows of the whole data. One step is a kick, half a drift, an exact Ornstein-Uhlenbeck step and
-half a drift, the symmetric scheme of :class:`pymc_stiefel.OrthogonalSGHMC`; it takes one gradient, as optax has it.
+half a drift, the symmetric scheme of :class:`pymc_stiefel.OrthogonalSGHMC`. It needs one gradient, as in optax.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Schedule = float | Callable[[Any], Any]
 
 
 class SGHMCState(NamedTuple):
-    """Momentum, random key and number of steps: arrays only, so that a checkpoint is a list of arrays."""
+    """Momentum, random key and number of steps. All are arrays, so a checkpoint is a list of arrays."""
 
     momentum: Any
     key: Any
@@ -45,10 +45,10 @@ def _at(value: Schedule, count: Any) -> Any:
 
 
 def _transformation(init_leaf, step_leaf, step_size, friction, temperature, noise_estimate, seed):
-    """The common part: schedules, random keys, and the walk over the leaves of a tree."""
+    """The common part: schedules, random keys, and the loop over the leaves of a tree."""
     _check(friction, temperature, noise_estimate)
     keep = 1.0 - friction
-    share = max(1.0 - keep**2 - 2.0 * noise_estimate, 0.0)  # of the variance of a momentum, added anew by a step
+    share = max(1.0 - keep**2 - 2.0 * noise_estimate, 0.0)  # fraction of the variance that noise adds
 
     def init(params):
         momenta = jax.tree_util.tree_map_with_path(init_leaf, params)
@@ -87,9 +87,9 @@ def _matrix_momentum(path, X):
 def _matrix_step(X, momentum, G, eps, keep, noise, key):
     A, B = momentum
     n, p = X.shape[-2:]
-    c = jnp.full((*X.shape[:-2], p), 1.0 / n, X.dtype)  # a unit of time turns a uniform matrix by about a radian
+    c = jnp.full((*X.shape[:-2], p), 1.0 / n, X.dtype)  # in a unit of time a uniform matrix turns by about a radian
     A, B = A - eps * skew(transpose(X) @ G), complement(X, B - eps * G)
-    if noise is None:  # one drift, as far as the two would go
+    if noise is None:  # without noise, one drift of the same total length
         Y, A, B = cayley(X, A, B, 0.5 * (1.0 + keep) * eps, c, None)
         return nearest(Y) - X, (keep * A, keep * B)
     Y, A, B = cayley(X, A, B, 0.5 * eps, c, None)
@@ -125,14 +125,15 @@ def osghmc(
         Time step :math:`\epsilon`; a step turns an n x p matrix by about that many radians. Read as momentum SGD, the
         learning rate is :math:`\epsilon^2 / n`.
     friction : float
-        Share of its momentum that a step loses, between 0 and 1; one minus it is the momentum coefficient of SGD.
+        Fraction of the momentum that a step loses, between 0 and 1; ``1 - friction`` is the momentum of SGD.
     temperature : float or schedule
-        The law that is sampled is the posterior to the power 1 / temperature. Zero is momentum SGD.
+        The sampled density is the posterior to the power 1 / temperature. Zero is momentum SGD.
     noise_estimate : float
-        What the noise of the gradients contributes to the friction's noise, from 0 to ``friction``: with gradients of
-        variance V it is :math:`\epsilon^2 V / 2n`.
+        Contribution of the gradients' own noise, from 0 to ``friction``; that much less noise is added. For gradients
+        of variance V it is :math:`\epsilon^2 V / 2n`.
     seed : int
-        Of the noise. Chains under ``vmap`` need a seed each: ``jax.vmap(lambda p, s: osghmc(0.1, seed=s).init(p))``.
+        Seed of the noise. Chains under ``vmap`` need different seeds:
+        ``jax.vmap(lambda p, s: osghmc(0.1, seed=s).init(p))``.
 
     Returns
     -------
@@ -173,7 +174,7 @@ def sghmc(
     Parameters
     ----------
     step_size : float or schedule
-        Time step, of about the posterior's standard deviation or below; the learning rate of SGD is its square.
+        Time step, at most about the standard deviation of the posterior. The learning rate of SGD is its square.
     friction, temperature, noise_estimate, seed
         As for :func:`osghmc`; the noise estimate is :math:`\epsilon^2 V / 2`.
 
@@ -251,7 +252,7 @@ def to_matrix(kernel: Any) -> Any:
     ((144, 32), (300, 10))
     """
     if kernel.ndim < 2:
-        raise ValueError(f"a kernel has two or more dimensions, got shape {kernel.shape}; leave it to pst.jax.sghmc")
+        raise ValueError(f"kernels must have two or more dimensions, got shape {kernel.shape}; use pst.jax.sghmc")
     matrix = kernel.reshape(-1, kernel.shape[-1])
     return matrix if matrix.shape[0] >= matrix.shape[1] else transpose(matrix)
 
@@ -262,7 +263,7 @@ def _from_matrix(matrix: Any, like: Any) -> Any:
 
 
 def for_kernels(transformation: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """A transformation of matrices for kernels of any shape, which it sees through :func:`to_matrix`.
+    """Apply a transformation of matrices to kernels of any shape, reshaped by :func:`to_matrix`.
 
     Parameters
     ----------
@@ -302,7 +303,7 @@ def orthonormal_like(params: Any, seed: Any = 0) -> Any:
     Parameters
     ----------
     params : pytree of arrays
-        Each with two or more dimensions, seen as by :func:`to_matrix`.
+        Each with two or more dimensions, reshaped by :func:`to_matrix`.
     seed : int
 
     Returns

@@ -1,7 +1,7 @@
 r"""Normalising constants of the matrix Langevin and Bingham laws: values and derivatives, in compiled code.
 
 All constants are expectations over normalised Haar measure on St(n, p), so that the uniform law has logarithm 0.
-docs/normalizers.md says which method serves where, and how large its error was measured to be.
+docs/normalizers.md lists the methods and their measured errors.
 """
 
 from pymc_stiefel.normalizers._functions import BINGHAM_COLUMNS

@@ -1,8 +1,8 @@
 r"""Bessel functions for p = 1: :math:`\log {}_0F_1(n/2; \kappa^2/4)` and its derivative, in compiled code.
 
 With :math:`\nu = n/2 - 1`, :math:`{}_0F_1(n/2; \kappa^2/4) = \Gamma(n/2) (2/\kappa)^\nu I_\nu(\kappa)`, whose
-logarithmic derivative is :math:`I_{\nu+1}(\kappa) / I_\nu(\kappa)`. Everything is written for this ratio to the value
-at 0, which neither over- nor underflows and does not cancel.
+logarithmic derivative is :math:`I_{\nu+1}(\kappa) / I_\nu(\kappa)`. All functions compute the ratio to the value at 0,
+which neither overflows nor underflows and has no cancellation.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from pymc_stiefel.engine.jit.compiling import compiled, part
 
-DEBYE_ORDER = 12  # terms of the uniform expansion; with nu >= DEBYE_NU the first one left out is below 1e-15
+DEBYE_ORDER = 12  # terms of the uniform expansion; for nu >= DEBYE_NU the first omitted term is below 1e-15
 DEBYE_NU = 25.0
-SERIES_PEAK = 30.0  # the power series is used while its largest term comes before this one
+SERIES_PEAK = 30.0  # the power series is used if its largest term comes before this one
 
 
 def _debye_polynomials() -> np.ndarray:
@@ -34,7 +34,7 @@ DEBYE = _debye_polynomials()
 
 @part
 def _series(a, x):
-    """``(log 0F1(a; x), 0F1(a + 1; x) / 0F1(a; x))`` for x >= 0 by the power series; its terms are positive."""
+    """``(log 0F1(a; x), 0F1(a + 1; x) / 0F1(a; x))`` for x >= 0 by the power series, whose terms are positive."""
     term, total = 1.0, 0.0
     slope_term, slope = 1.0, 1.0
     k = 0
@@ -51,7 +51,7 @@ def _series(a, x):
 
 @part
 def _debye(nu, kappa):
-    """Value and derivative by the uniform expansion for large order (DLMF 10.41.3), Stirling's series divided out."""
+    """Value and derivative by the uniform expansion for large order (DLMF 10.41.3), divided by Stirling's series."""
     z = kappa / nu
     root = math.hypot(1.0, z)
     t = 1.0 / root
@@ -59,7 +59,7 @@ def _debye(nu, kappa):
     at_zero = 0.0
     for k in range(DEBYE_ORDER + 1):
         value, derivative, one = 0.0, 0.0, 0.0
-        for j in range(3 * k, k - 1, -1):  # U_k has the powers k..3k only
+        for j in range(3 * k, k - 1, -1):  # U_k has only the powers k..3k
             value = value * t + DEBYE[k, j]
             derivative += j * DEBYE[k, j] * t ** (j - 1) if j > 0 else 0.0
             one += DEBYE[k, j]

@@ -1,17 +1,17 @@
-r"""Normaliser of the Bingham laws whose density is invariant under X -> XQ, exactly, by quadrature on a contour.
+r"""Normaliser of Bingham laws whose density is invariant under X -> XQ, by quadrature on a contour.
 
 For ``Z'Z = I`` the inverse Laplace transform gives
 
 .. math:: E_\mathrm{Haar}\,\mathrm{etr}(X'AX) = {}_1F_1(p/2; n/2; A)
           \propto \int \mathrm{etr}(S) \prod_{i=1}^n |S - a_i I_p|^{-1/2}\, dS
 
-over symmetric complex p x p matrices. The integrand depends on the eigenvalues of S only, which leaves
-:math:`\int_{z_1 \prec \dots \prec z_p} \prod_{i<j}(z_j - z_i) \prod_i \varphi(z_i)\,dz_i`, ordered along a contour: a
-Pfaffian of one-dimensional integrals (de Bruijn 1955). With :math:`z = a_{\max} + (\sqrt d + iy)^2`, where
-:math:`a_{\max} + d` is the saddlepoint of Kume & Wood (2005, doi:10.1093/biomet/92.2.465), the contour winds round all
-branch points at once, the integrand decays as :math:`e^{-y^2}` in the end, and the trapezoidal rule converges
-geometrically, however the eigenvalues lie; so does the rule for ordered pairs, with the sine integral in
-place of the sign (sinc indefinite integration).
+over symmetric complex p x p matrices. The integrand depends only on the eigenvalues of S. This leaves
+:math:`\int_{z_1 \prec \dots \prec z_p} \prod_{i<j}(z_j - z_i) \prod_i \varphi(z_i)\,dz_i`, ordered along a contour,
+which is a Pfaffian of one-dimensional integrals (de Bruijn 1955). The contour is
+:math:`z = a_{\max} + (\sqrt d + iy)^2`, where :math:`a_{\max} + d` is the saddlepoint of Kume & Wood (2005,
+doi:10.1093/biomet/92.2.465). It encloses all branch points, the integrand eventually decays as :math:`e^{-y^2}`, and
+the trapezoidal rule converges geometrically for any eigenvalues. So does the rule for ordered pairs, with the sine
+integral in place of the sign (sinc indefinite integration).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def saddlepoint_gap(a):
     """Distance d of the saddlepoint from max(a): sum 1 / (2 (d + max(a) - a_i)) = 1, between 1/2 and n/2."""
     top = a.max()
     d = 0.5
-    for _ in range(100):  # Newton's iteration from the left of the root of a convex decreasing function: monotone
+    for _ in range(100):  # Newton's iteration is monotone: it starts left of the root of a convex decreasing function
         excess, slope = -1.0, 0.0
         for value in a:
             term = 0.5 / (d + top - value)
@@ -52,7 +52,7 @@ def _contour(a, p):
     root = math.sqrt(saddlepoint_gap(a))
     upper = np.empty(NODES_MAX + 1, dtype=np.complex128)
     log_phi = np.empty(NODES_MAX + 1, dtype=np.complex128)
-    depth = 44.0 if p == 1 else 80.0  # polynomials take up to half of the decay
+    depth = 44.0 if p == 1 else 80.0  # the polynomials use up to half of the decay
     half = -1
     while half < NODES_MAX and (half < 1 or log_phi[half].real > log_phi[0].real - depth):
         half += 1
@@ -155,8 +155,8 @@ def log_bingham_vector(a):
 def log_bingham_frame(p, a):
     """``log E etr(X' diag(a) X)`` for X uniform on St(n, p), and its derivative in a, which sums to p.
 
-    For p > n/2 the law of the complement is used: tr X'AX + tr Y'AY = tr A. The derivative is NaN where the Pfaffian
-    has cancelled, which shows in one that is not the diagonal of a mean projector.
+    For p > n/2 the law of the complement is used: tr X'AX + tr Y'AY = tr A. The derivative is NaN if the
+    Pfaffian has lost its digits; the sign of this is a derivative that is not the diagonal of a mean projector.
     """
     n = len(a)
     if p == n:
@@ -168,5 +168,5 @@ def log_bingham_frame(p, a):
         return log_bingham_vector(a)
     value, grad = _log_integral_frame(a, p)
     if not (abs(np.sum(grad) - p) < 1e-6 * p and np.min(grad) > -1e-6 and np.max(grad) < 1.0 + 1e-6):
-        grad[:] = np.nan  # a wrong constant leaves samples right, a wrong derivative does not
+        grad[:] = np.nan  # a wrong value leaves the draws right, a wrong derivative does not
     return value - _log_integral_frame(np.zeros(n), p)[0], grad

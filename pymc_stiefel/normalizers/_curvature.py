@@ -1,9 +1,9 @@
 r"""Second derivatives of the normalisers, as products of the Hessian with a direction.
 
-In the singular values (or eigenvalues) they are five-point differences of the gradient, which is exact to rounding:
-relative error about 1e-9. A function of a matrix through its singular values has, in their basis, the derivative of its
-gradient given by divided differences of that vector gradient (Daleckii & Krein); where values are equal these
-are differences of second derivatives.
+With respect to singular values (or eigenvalues) they are five-point differences of the gradient, which is exact up to
+rounding; the relative error is about 1e-9. For a function that depends on a matrix through its singular values, the
+derivative of the gradient is given, in their basis, by divided differences of the gradient with respect to the singular
+values (Daleckii & Krein). For equal singular values these become differences of second derivatives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._functions import log_hyp0f1
 
 STEP = 3e-3
-CLOSE = 1e-3  # values nearer than this, relative to their size, count as equal: divided differences lose digits
+CLOSE = 1e-3  # relative distance below which values count as equal, because divided differences lose digits
 
 
 @part
@@ -34,7 +34,7 @@ def _langevin_hessian(n, s):
         for k in range(2):
             t[i] = s[i] + (k + 1) * step
             ahead = log_hyp0f1(n, t)[1]
-            t[i] = s[i] - (k + 1) * step  # the value is even in each s, so that a negative one is right too
+            t[i] = s[i] - (k + 1) * step  # the value is even in each s, so a negative s is fine
             differences[k] = ahead - log_hyp0f1(n, t)[1]
         hessian[i] = _combine(differences[0], differences[1], step)
     return 0.5 * (hessian + hessian.T)
@@ -64,7 +64,7 @@ def singular_curvature(n, s, direction):
 
 @part
 def _divided(x, g, hessian):
-    """(g_i - g_j) / (x_i - x_j), with the limit where the x are close."""
+    """(g_i - g_j) / (x_i - x_j), or its limit if the x are close."""
     size = len(x)
     result = np.zeros((size, size))
     for i in range(size):
@@ -108,7 +108,7 @@ def langevin_curvature(F, direction):
 
 @compiled
 def bingham_curvature(A, direction, p):
-    """Derivative along ``direction`` of E[XX'] under etr(X'AX), a function of A (both by their symmetric parts)."""
+    """Derivative along ``direction`` of E[XX'] under etr(X'AX), a function of A; only symmetric parts count."""
     a, V = np.linalg.eigh(0.5 * (A + A.T))
     V = np.ascontiguousarray(V)
     g = log_bingham_frame(p, a)[1]

@@ -1,7 +1,7 @@
 r"""Normalising constants of the matrix Langevin and Bingham laws: values and derivatives, in compiled code.
 
 All constants are expectations over normalised Haar measure on St(n, p), so that the uniform law has logarithm 0.
-docs/normalizers.md says which method serves where, and how large its error was measured to be.
+docs/normalizers.md lists the methods and their measured errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def log_hyp0f1(n, s):
     rows = float(n)
     size = np.abs(s)
     beyond = 0.0
-    for i in range(len(s)):  # squares must not overflow; far out the value grows by s itself
+    for i in range(len(s)):  # squares must not overflow; for large s the value grows linearly in s
         beyond += max(0.0, size[i] - LARGEST)
         size[i] = min(size[i], LARGEST)
     if len(s) == 1:
@@ -47,7 +47,7 @@ def log_hyp0f1(n, s):
 
 @compiled
 def exact_limit(n, p):
-    """Largest singular value at which 0F1 is summed exactly: bounded by time for p = 2, by rounding for p = 3, 4, 5."""
+    """Largest singular value at which 0F1 is summed exactly: limited by time for p = 2, by rounding for p = 3, 4, 5."""
     if p == 2:
         return 1e5
     if p == 3:
@@ -64,10 +64,11 @@ def _exact(n, s):
 
 @part
 def _continued(n, s):
-    """The exact value at an inner point plus the saddlepoint's difference from there to s.
+    """The exact value at smaller singular values, plus the saddlepoint's difference between these and s.
 
-    Each singular value beyond the limit is drawn in to between 1 and 1.5 limits, with slope one at the start, so that
-    the derivative is continuous. The saddlepoint's error hardly varies at high concentration: most is taken off.
+    Each singular value beyond the limit is mapped to between 1 and 1.5 times the limit, with slope one at the limit, so
+    that the derivative is continuous. The error of the saddlepoint approximation hardly varies at high concentration,
+    so most of it cancels in the difference.
     """
     limit = exact_limit(n, len(s))
     inner, slope = s.copy(), np.ones(len(s))
@@ -86,14 +87,14 @@ def _continued(n, s):
 def _muirhead(n, s):
     r"""p = 2: :math:`\sum_k (x_1 x_2)^k / [(a-\frac12)_k (a)_{2k} k!]\, {}_0F_1(a+2k; x_1+x_2)`, all terms positive.
 
-    The one-variable functions follow from the last one needed by the downward recurrence in their order
-    (Muirhead 1975). About sqrt(s_1 s_2) / 5 + 10 terms.
+    The one-variable functions are computed from the last one by downward recurrence in their order (Muirhead 1975).
+    The series needs about sqrt(s_1 s_2) / 5 + 10 terms.
     """
     a = 0.5 * n
     product = (0.25 * s[0] * s[1]) ** 2  # x_1 x_2 with x = s^2 / 4
     kappa = math.hypot(s[0], s[1])
     size, log_term, log_peak = 0, 0.0, 0.0
-    while product > 0.0 and log_term > log_peak - 41.0:  # a bound: the decreasing factor 0F1(a + 2k) is left out
+    while product > 0.0 and log_term > log_peak - 41.0:  # an upper bound, without the decreasing factor 0F1(a + 2k)
         log_term += math.log(product) - math.log(_muirhead_divisor(a, size))
         log_peak = max(log_peak, log_term)
         size += 1

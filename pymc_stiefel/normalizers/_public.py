@@ -1,4 +1,4 @@
-"""The normalising constants for users: arguments checked, then the compiled functions."""
+"""Public functions for the normalising constants: they check arguments and call the compiled functions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def log_hyp0f1_vector(n: float, kappa: float) -> tuple[float, float]:
 
     Notes
     -----
-    Power series while its largest term is an early one; else Debye's uniform expansion at an order of at least 25 and,
-    from there, the recurrence downwards in the order, which is stable for I.
+    The power series is used if its largest term comes early. Otherwise Debye's uniform expansion is used at an order of
+    at least 25, followed by downward recurrence in the order, which is stable for I.
 
     Examples
     --------
@@ -68,11 +68,10 @@ def log_hyp0f1(n: float, s: ArrayLike) -> tuple[float, Vector]:
 
     Notes
     -----
-    p = 1 by Bessel functions and p = 2 by Muirhead's series over them; p = 3, 4, 5 by a recurrence in 2^p symmetric
-    unknowns (microseconds; for p <= 4 relative error below 1e-8 with s to 50). Where a singular value exceeds
-    ``exact_limit``, and for p >= 6, a second-order saddlepoint approximation continues them; docs/normalizers.md has
-    its measured error.
-    Continuous with a continuous derivative for p <= 5, analytic for p >= 6.
+    p = 1 uses Bessel functions, p = 2 Muirhead's series of these, and p = 3, 4, 5 a recurrence in 2^p symmetric
+    unknowns (microseconds; for p <= 4 the relative error is below 1e-8 for s to 50). If a singular value exceeds
+    ``exact_limit``, and for p >= 6, a second-order saddlepoint approximation is used; docs/normalizers.md has its
+    measured error. For p <= 5 value and derivative are continuous, for p >= 6 the value is analytic.
 
     References
     ----------
@@ -141,7 +140,7 @@ def log_bingham_vector(a: ArrayLike) -> tuple[float, Vector]:
 
     Notes
     -----
-    Trapezoidal rule with one to three hundred nodes; about 10 n microseconds.
+    Trapezoidal rule with one to three hundred nodes. One evaluation takes about 10 n microseconds.
 
     Examples
     --------
@@ -209,7 +208,7 @@ def log_bingham(n: int, a: ArrayLike, b: ArrayLike) -> tuple[float, Vector]:
 
 
 def _use_compiled(public, compiled) -> None:
-    """Let compiled code that calls a function for users call the compiled one, which checks nothing."""
+    """Let compiled code that calls a public function use the compiled one, without argument checks."""
     overload(public)(lambda n, parameter: lambda n, parameter: compiled(n, parameter))
 
 

@@ -1,8 +1,8 @@
 r"""Exact 0F1 of a 3 x 3, 4 x 4 or 5 x 5 matrix argument, by a linear recurrence without singularities.
 
-Muirhead's partial differential equations close on the 2^p square-free derivatives
-:math:`w_I = \prod_{i \in I} \partial_{y_i} f`, :math:`y_i = s_i^2`, but with denominators :math:`y_i - y_j`: the usual
-holonomic gradient method fails at equal singular values. ``f`` is symmetric, so that
+Muirhead's partial differential equations form a closed system in the 2^p square-free derivatives
+:math:`w_I = \prod_{i \in I} \partial_{y_i} f`, :math:`y_i = s_i^2`, but with denominators :math:`y_i - y_j`. The usual
+holonomic gradient method therefore fails at equal singular values. ``f`` is symmetric, so that
 :math:`w_I = \sum_S u_S\, \det(y_i^k)_{i \in I, k \in S} / \det(y_i^{k-1})_{i \in I, k \le |I|}`, S running over the
 subsets of {0, ..., p-1} of the size of I (Schur polynomials of the variables in I). The :math:`u_S` are symmetric and
 analytic, and for them the equations become polynomial in the elementary symmetric functions :math:`e_k` of y:
@@ -11,7 +11,7 @@ analytic, and for them the equations become polynomial in the elementary symmetr
 
 On the ray c y, the coefficient of c^m follows from :math:`(m - P_0) u_m = \sum_{d \ge 1} P_d u_{m-d}`, where P_d holds
 the terms of degree d in y. The terms of f are positive (they are the sums of the zonal polynomials of degree m), so
-nothing cancels, and the number of them is about (s_1 + ... + s_p) / 2 plus a few times its square root. The tables were
+there is no cancellation. Their number is about (s_1 + ... + s_p) / 2 plus a few times its square root. The tables were
 derived by exact algebra (docs/derive_recurrence.py); tests check them against an independent quadrature and series.
 """
 
@@ -27,7 +27,7 @@ from pymc_stiefel.engine.jit.blas import copy_matrix
 from pymc_stiefel.engine.jit.compiling import part
 from pymc_stiefel.normalizers._recurrence_tables import TABLES
 
-STEP_DOWN = 1e-200  # applied to everything whenever the sum passes its inverse
+STEP_DOWN = 1e-200  # factor by which all terms are rescaled when the sum exceeds its inverse
 
 
 class Recurrence(NamedTuple):
@@ -100,7 +100,7 @@ def _entries(n, y, entry, coefficient, powers, count):
 
 @part
 def _eliminate(matrix, rhs):
-    """Solve in place by elimination; the order of the unknowns makes the matrix nearly lower triangular."""
+    """Solve in place by elimination. In the given order of the unknowns the matrix is nearly lower triangular."""
     size = len(rhs)
     for i in range(size):
         for j in range(i):
@@ -117,13 +117,13 @@ def _eliminate(matrix, rhs):
 
 @part
 def _sum_recurrence(p, row, column, degree, values):
-    """Sum over m of u_m, the part of f beyond its first term, and the logarithm of the factor taken out of both."""
+    """Sum over m of u_m, the part of f beyond its first term, and the logarithm of the factor removed from both."""
     size, depth = 2**p, degree.max()
     fixed = np.zeros((size, size))
     for i in range(len(row)):
         if degree[i] == 0:
             fixed[row[i], column[i]] -= values[i]
-    history = np.zeros((depth + 1, size))  # u_m stands in row m modulo depth + 1
+    history = np.zeros((depth + 1, size))  # row m modulo depth + 1 holds u_m
     total = np.zeros(size)
     matrix = np.empty((size, size))
     excess, log_factor = 0.0, 0.0

@@ -1,7 +1,7 @@
 """Coefficients of the recurrences in ``_recurrence``, as printed by docs/derive_recurrence.py.
 
-``S<T polynomial`` is what u_T contributes to the derivative of u_S: a polynomial in n and in the elementary symmetric
-functions e1, ..., ep of y. Subsets are written by their elements; ``.`` is the empty one.
+``S<T polynomial`` is the coefficient of u_T in the derivative of u_S, a polynomial in n and in the elementary symmetric
+functions e1, ..., ep of y. Subsets are written as lists of their elements; ``.`` is the empty set.
 """
 
 TABLES = {

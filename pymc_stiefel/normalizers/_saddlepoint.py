@@ -1,14 +1,14 @@
-r"""Second-order saddlepoint approximation of log 0F1, for more columns or more concentration than exact methods bear.
+r"""Second-order saddlepoint approximation of log 0F1, for p or concentrations too large for exact methods.
 
 Herz's integral :math:`{}_0F_1(n/2; D^2/4) \propto \int \mathrm{etr}(S + D^2 S^{-1}/4)\,|S|^{-n/2}\,dS` over symmetric
-p x p matrices has a diagonal saddlepoint; with the Gaussian term alone it is the calibrated Laplace approximation of
-Butler & Wood (2003, doi:10.1214/aos/1059655922). Two things are added.
+p x p matrices has a diagonal saddlepoint. With the Gaussian term alone it is the calibrated Laplace approximation of
+Butler & Wood (2003, doi:10.1214/aos/1059655922). There are two additions.
 
-* The next term of the expansion, a sum of O(p^3) Feynman diagrams: the error falls from O(1/n) to O(1/n^2).
-* A part :math:`|S|^{-c/2}` of the integrand is left out of the exponent. The expansion holds for any c; c = 0 is
-  best at low concentration and c = (k + 1)/2, with k the number of large singular values, at high
-  concentration (it then centres Stirling's series for the gamma functions of the limit). c moves smoothly
-  between, along a curve fitted to exact values for p <= 5.
+* The next term of the expansion, a sum of O(p^3) Feynman diagrams, reduces the error from O(1/n) to O(1/n^2).
+* A factor :math:`|S|^{-c/2}` of the integrand is kept out of the exponent. The expansion holds for any c. The best
+  value is c = 0 at low concentration and c = (k + 1)/2 at high concentration, with k the number of large singular
+  values (it then centres Stirling's series for the gamma functions of the limit). In between, c follows a smooth curve
+  fitted to exact values for p <= 5.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from pymc_stiefel.engine.jit.compiling import part
 
-STEP = 1e-100  # of the complex-step derivative: no difference is formed, so the derivative is exact to rounding
+STEP = 1e-100  # step of the complex-step derivative, which forms no difference and is therefore exact up to rounding
 
 
 @part

@@ -1,4 +1,4 @@
-"""Marginal likelihoods from sequential Monte Carlo, and what they say about the number of components."""
+"""Marginal likelihoods from sequential Monte Carlo, and the choice of the number of components."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pymc_stiefel import _checks
 from pymc_stiefel.smc._kernel import ManifoldSMC
 
 LARGE_ERROR = 2.0
-"""Standard error, in nats, from which an estimate says little: probabilities may be wrong by a factor of 7."""
+"""Standard error, in nats, above which an estimate says little: probabilities may be wrong by a factor of 7."""
 
 
 class Evidence(NamedTuple):
@@ -43,18 +43,18 @@ class Evidence(NamedTuple):
 
 
 def log_marginal_likelihood(idata) -> Evidence:
-    """The log marginal likelihood that a run of ``pm.sample_smc`` found.
+    """The log marginal likelihood of a model, as estimated by ``pm.sample_smc``.
 
     Parameters
     ----------
     idata : InferenceData or DataTree
-        What ``pm.sample_smc`` returned, from any kernel.
+        The result of ``pm.sample_smc`` with any kernel.
 
     Returns
     -------
     Evidence
         ``value`` is the logarithm of the mean of the chains' estimates, each of which is unbiased. ``error`` is its
-        standard error from the spread of the chains, nan for a single one.
+        standard error from the spread of the chains, nan for a single chain.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def log_marginal_likelihood(idata) -> Evidence:
             "idata must have log_marginal_likelihood in its sample_stats; make it with pm.sample_smc, got "
             f"{type(idata).__name__}"
         )
-    # one row of stages for each chain, of which only the last has a number; rows of different lengths are lists
+    # one row of stages per chain, of which only the last has a finite number; rows of different lengths are lists
     values = stats["log_marginal_likelihood"].values
     are_lists = values.dtype == object and isinstance(values.flat[0], list | np.ndarray)
     rows = list(values.flat) if are_lists else np.atleast_2d(values)
@@ -83,9 +83,8 @@ def log_marginal_likelihood(idata) -> Evidence:
     if error > LARGE_ERROR:
         text = (
             f"the chains' estimates of the log marginal likelihood go from {chains.min():.1f} to {chains.max():.1f}: "
-            "their particles have not found the same modes. Use more particles (draws), more moves in a stage by a "
-            "smaller correlation_threshold, or start nearer to the posterior, as the guide to the number of components "
-            "shows"
+            "their particles have not found the same modes. Use more particles (draws), a smaller correlation_threshold "
+            "for more moves per stage, or a start nearer to the posterior, as the guide to the number of components shows"
         )
         warnings.warn(text, UserWarning, stacklevel=2)
     return Evidence(float(logsumexp(chains) - np.log(len(chains))), error, chains)
@@ -111,7 +110,7 @@ def compare_ranks(
     draws : int, default 1000
         Particles of a chain.
     chains : int, default 4
-        Runs of each model. The error is taken from their spread.
+        Chains per model. The error is estimated from their spread.
     random_seed : int, optional
     kwargs
         Passed to ``pm.sample_smc``.
@@ -134,7 +133,7 @@ def compare_ranks(
     1.0
     """
     if not isinstance(models, Mapping) or not models:
-        raise ValueError(f"models must be a mapping of ranks to models with at least one of them, got {models!r}")
+        raise ValueError(f"models must be a non-empty mapping of ranks to models, got {models!r}")
     for name, model in models.items():
         if not isinstance(model, pm.Model):
             raise TypeError(f"models[{name!r}] must be a pymc.Model, got {model!r}")

@@ -23,35 +23,35 @@ from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.smc._population import correlation, evaluate, population_metric
 
 PILOTS = 40
-"""Trajectories by which a stage finds its step size. Their ends are thrown away."""
+"""Trajectories with which a stage tunes its step size. They are discarded."""
 
 LOG_LARGEST = math.log(MAX_STEP_SIZE)
 
 ROUND = 2
-"""Moves of every particle between two looks at how far they have come."""
+"""Moves of every particle between two checks of the correlation."""
 
 
 class ManifoldSMC(SMC_KERNEL):
     r"""Kernel for ``pm.sample_smc``: gradient moves on the manifold.
 
-    Particles start as draws from the prior and pass through the laws :math:`p(\theta)\, p(y \mid \theta)^\beta` with
-    :math:`\beta` growing from 0 to 1. In every stage they are weighted, resampled and moved by no-U-turn trajectories
-    whose masses and step size are learnt from the particles themselves. The result represents separate modes by their
-    weights and has the log marginal likelihood, see :func:`~pymc_stiefel.log_marginal_likelihood`.
+    Particles start as draws from the prior and move through the densities :math:`p(\theta)\, p(y \mid \theta)^\beta`
+    with :math:`\beta` increasing from 0 to 1. In every stage they are weighted, resampled and moved by no-U-turn
+    trajectories whose masses and step size are learnt from the particles. The result represents separate modes by their
+    weights and contains the log marginal likelihood, see :func:`~pymc_stiefel.log_marginal_likelihood`.
 
-    What is tempered is everything but the prior of the free variables: observed variables and ``pm.Potential`` terms,
-    as in PyMC. The log marginal likelihood of a model with a potential is therefore that of data and potential
-    together. All free variables start from their prior, whatever their ``initval``.
+    Observed variables and ``pm.Potential`` terms are tempered, the prior of the free variables is not, as in PyMC. The
+    log marginal likelihood of a model with a potential is therefore that of data and potential together. All free
+    variables start from their prior; ``initval`` is ignored.
 
     Parameters
     ----------
     draws : int
         Number of particles of a chain, as ``pm.sample_smc`` passes it.
     threshold : float, default 0.5
-        Share of the particles that the effective sample size of the weights may fall to in one stage.
+        A stage raises beta until the effective sample size of the weights falls to this fraction of the particles.
     correlation_threshold : float, default 0.2
-        Moves of a stage go on until the correlation of particles with where they began it is below this, or does
-        not fall any more.
+        A stage ends when the correlation of the particles with their positions at its start is below this, or no
+        longer decreases.
     max_moves : int, default 40
         Largest number of moves in a stage.
     target_accept : float, default 0.8
@@ -106,7 +106,7 @@ class ManifoldSMC(SMC_KERNEL):
         fractions = {"correlation_threshold": correlation_threshold, "target_accept": target_accept}
         _check(model, draws, max_moves, max_treedepth, threshold=threshold, **fractions)
         self.correlation_threshold, self.max_moves, self.target_accept = correlation_threshold, max_moves, target_accept
-        # The functions that the base class compiles are not used: they need not be fast, but quick to compile.
+        # The functions that the base class compiles are not used, so they are compiled as quickly as possible.
         super().__init__(draws, start, model, random_seed, threshold, {"mode": "FAST_COMPILE"})
         self._prior_expression = make_initial_point_expression(
             free_rvs=model.free_RVs,
@@ -135,7 +135,7 @@ class ManifoldSMC(SMC_KERNEL):
         self._make_sampler()
 
     def initialize_population(self) -> dict[str, np.ndarray]:
-        """Draws from the prior. A graph that runs once per particle is not worth a compilation for each chain."""
+        """Draws from the prior. The graph runs once per particle, too seldom to compile it for each chain."""
         values = pm.draw(self._prior_expression, draws=self.draws, random_seed=self.rng, mode="FAST_COMPILE")
         return dict(zip(self._prior_var_names, values, strict=True))
 
@@ -168,13 +168,13 @@ class ManifoldSMC(SMC_KERNEL):
         return np.concatenate([values[name].reshape(len(states), -1) for name in self.var_info], axis=1)
 
     def _temper(self, beta: float) -> None:
-        """Let the compiled density be that of inverse temperature ``beta``."""
+        """Set the inverse temperature of the compiled density to ``beta``."""
         self._density.inverse_temperature.set_value(np.asarray(float(beta)))
         self._density.refresh()
         self._sampler.extra = self._density.extra
 
     def _take(self, states: np.ndarray) -> None:
-        """Remember the particles with their log densities and gradients of prior and likelihood."""
+        """Store the particles with their log densities and gradients of prior and likelihood."""
         self._states, found = states, []
         for beta in (0.0, 1.0):
             self._temper(beta)
@@ -207,7 +207,7 @@ class ManifoldSMC(SMC_KERNEL):
         self._step_size = self._sampler.step_size = math.exp(np.mean(tried[PILOTS // 2 :]))
 
     def mutate(self) -> None:
-        """Move every particle until the population has forgotten where it began the stage."""
+        """Move every particle until the population is no longer correlated with its start of the stage."""
         sampler, states = self._sampler, self._states.copy()
         self.moves, self.gradients, accepted, last = 0, 0, [], 1.0
         while self.moves < self.max_moves:
@@ -250,8 +250,8 @@ def _check(model, draws, max_moves, max_treedepth, **fractions) -> None:
     if model.discrete_value_vars:
         names = [value.name for value in model.discrete_value_vars]
         raise ValueError(
-            f"ManifoldSMC moves particles by gradients, which the discrete variables {names} do not have: sum them out "
-            "of the model, or use pm.sample_smc with PyMC's own kernels"
+            f"ManifoldSMC moves particles by gradients, which the discrete variables {names} do not have: marginalise "
+            "them, or use pm.sample_smc with PyMC's own kernels"
         )
     if not model.value_vars:
         raise ValueError("the model has no free variables to sample")
@@ -263,7 +263,7 @@ def _check(model, draws, max_moves, max_treedepth, **fractions) -> None:
         names = [potential.name for potential in model.potentials]
         warnings.warn(
             f"the potentials {names} are tempered together with the likelihood: the log marginal likelihood is that of "
-            "data and potentials under the prior of the free variables. A prior should be declared as a variable.",
+            "data and potentials under the prior of the free variables. Declare priors as variables.",
             UserWarning,
             stacklevel=4,
         )

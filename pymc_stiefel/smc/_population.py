@@ -1,4 +1,4 @@
-"""What a population of particles tells about its density: values, gradients, masses, and how far it has moved."""
+"""Statistics of a population of particles: log densities, gradients, masses, and correlation with earlier positions."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def population_metric(
 ) -> Metric:
     """Masses from particles that are distributed as the density, with its gradients there.
 
-    Particles have no successors to take secants to. But they are at equilibrium, where the mean square of a gradient is
-    a precision too.
+    There are no successive draws from which to compute secants. But the particles are at equilibrium, where the mean
+    square of a gradient is a precision.
     """
     count, columns, pairs = len(states), [np.zeros(0)], [np.zeros(0)]
     for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
@@ -53,16 +53,16 @@ def population_metric(
 
 
 def _spread(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean, and sums of squares about it: d x d for few coordinates, else d x 1."""
+    """Mean, and sums of squares about it: d x d for few coordinates, otherwise d x 1."""
     mean = x.mean(axis=0)
     x = x - mean
     return mean, x.T @ x if x.shape[1] <= MAX_DENSE else np.sum(x**2, axis=0)[:, None]
 
 
 def correlation(layout: Layout, first: np.ndarray, second: np.ndarray) -> float:
-    """Correlation over particles of where they were and where they are: the root mean square over coordinates.
+    """Correlation of old and new positions over particles: the root mean square over coordinates.
 
-    Entries of matrices count by their squares, so that modes which differ by signs of columns do not look like memory.
+    For matrices, squares of entries are used; otherwise modes that differ by signs of columns would look correlated.
     """
     first, second = (_features(layout, states) for states in (first, second))
     scale = np.sum(first**2, axis=0) * np.sum(second**2, axis=0)
@@ -74,7 +74,7 @@ def correlation(layout: Layout, first: np.ndarray, second: np.ndarray) -> float:
 def _features(layout: Layout, states: np.ndarray) -> np.ndarray:
     features = states.copy()
     features[:, : layout.stiefel] **= 2
-    for place, count, n, p in groups(layout, GRASSMANN):  # of a subspace the diagonal of its projector
+    for place, count, n, p in groups(layout, GRASSMANN):  # for a subspace, the diagonal of its projector
         rows = features[:, place].reshape(-1, count, p, n)
         rows[:] = rows.sum(axis=2, keepdims=True)
     return features - features.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Options of the ladder, the book of scores, and the table made of it."""
+"""Options of the ladder, the record of scores, and the table made from it."""
 
 import time
 from pathlib import Path

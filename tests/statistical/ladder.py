@@ -1,4 +1,4 @@
-"""What every rung uses: z-scores with honest standard errors, their limit, and the book in which they are kept."""
+"""Shared by all rungs: z-scores with their standard errors, the limit on them, and the record of a session."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ TRAJECTORIES = {
     "no-U-turn": {},
 }
 
-# Acceptance at which the step size is settled before it is frozen.
+# Target acceptance rate with which the step size is tuned. The names are part of the seeds: do not change them.
 STEPS = {"safe": 0.95, "moderate": 0.85, "reckless": 0.55}
 
-# Adaptation takes no step so far that one of several stages is often rejected: these are longer by so much.
+# Tuned steps of the two-stage scheme are rarely rejected; these factors make them longer.
 RECKLESS = {"two-stage splitting, isotropic metric": 1.3, "StiefelNUTS, as it tunes itself": 1.7}
 
 

@@ -1,4 +1,4 @@
-"""docs/exactness.md, written from a book of scores."""
+"""Write docs/exactness.md from the scores of a session."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ RUNGS = {
     5: "Known expectations",
     6: "Normalising constants, densities and draws",
     7: "Joint models: simulation-based calibration and Geweke's test",
-    8: "The same posterior several ways",
+    8: "The same posterior from several samplers",
     9: "Stochastic sampler",
-    10: "Soak",
+    10: "Long runs",
 }
 
 OUTCOMES = {
     0: "all tests passed",
     1: "**some tests failed**",
-    2: "**the run was interrupted before its end; what it had measured by then is below**",
+    2: "**the run was interrupted; the tables show what was measured until then**",
 }
 
-HEAD = """# The exactness ladder, as measured
+HEAD = """# The exactness ladder: results
 
-This page is written by the tests themselves:
+These tests check that the samplers draw from the right distribution. They are ordered in *rungs*, from simple to
+complex. The tests write this page:
 
     python -m pytest tests/statistical -m statistical{option} --exactness-table=docs/exactness.md
 
-A reduced form for continuous integration, with fewer draws and one of the three kernels a target, is
-`--ladder=quick`.
+Continuous integration runs a reduced version, `--ladder=quick`, with fewer draws and one of the three kernels per
+target.
 
-A *comparison* is the mean of one statistic against its known value, as a z-score with the Monte Carlo error of the
-chain (batch means) and of the reference where that is not exact. A right sampler gives scores that look standard
-normal; a test fails where the largest of its scores exceeds the limit for its number of comparisons (4, or the
-two-sided normal quantile of 0.00001 / comparisons where that is larger). A *control* is a wrong sampler or density kept
-in the tests, which the same check must refuse. Rungs 1 to 3 (identities, structure of the flows, law of the
-momentum) hold to rounding and are in tests/test_engine.py and tests/test_geometry.py.
+A *comparison* is the z-score of the mean of one statistic against its known value. Its standard error combines the
+Monte Carlo error of the chain (by batch means) and, if the reference value is not exact, the error of that. For a
+correct sampler the scores look standard normal. A test fails if its largest score exceeds the limit for its number of
+comparisons: 4, or the two-sided normal quantile of 0.00001 / comparisons if that is larger. A *control* is a sampler
+or density with a deliberate mistake; the same test must reject it. Rungs 1 to 3 (identities, structure of the flows,
+distribution of the momentum) hold up to rounding errors and are in tests/test_engine.py and tests/test_geometry.py.
 
 {summary}
 """
@@ -61,7 +62,7 @@ def write_table(path, book, minutes, status):
     ]
     for rung, mutant, target, count, worst in sorted(book.controls):
         lines.append(f"| {rung} | {mutant} | {target} | {count} | {worst:.1f} |")
-    lines += ["", "## Other measurements", "", "| rung | what | value |", "|---|---|---|"]
+    lines += ["", "## Other measurements", "", "| rung | quantity | value |", "|---|---|---|"]
     lines += [f"| {rung} | {subject} | {value} |" for rung, subject, value in sorted(book.facts)]
     lines += ["", "Rungs: " + "; ".join(f"{k} {name}" for k, name in RUNGS.items()) + "."]
     path.write_text("\n".join(lines) + "\n")

@@ -1,1 +1,1 @@
-"""Compilation by numba. Only this package uses private names of numba and llvmlite."""
+"""Compilation with numba. Only this package uses private names of numba and llvmlite."""

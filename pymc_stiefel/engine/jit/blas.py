@@ -1,7 +1,7 @@
 """Products and solves on row-major arrays: plain loops for small matrices, BLAS and LAPACK for large ones.
 
-The routines are SciPy's, reached by address like a density. That keeps them out of the compiled code, which
-would otherwise take most of a minute to build around ``np.linalg.solve``, and lets it be cached.
+The routines are SciPy's and are called by address, like a density. The compiled code therefore does not contain them
+and can be cached; compiling ``np.linalg.solve`` instead would take most of a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGE = 2_500
 
 
 class Blas(NamedTuple):
-    """Addresses of dgemm, dgetrf, dtrsm and dsyrk in this process, and room for the arguments they take by pointer."""
+    """Addresses of dgemm, dgetrf, dtrsm and dsyrk in this process, and memory for arguments passed by pointer."""
 
     routines: Integers
     integers: ShortIntegers
@@ -32,7 +32,7 @@ class Blas(NamedTuple):
 
 
 def make_blas(largest: int) -> Blas:
-    """For systems of up to ``largest`` equations."""
+    """Make the record for systems of up to ``largest`` equations."""
     routines = [
         get_cython_function_address("scipy.linalg.cython_blas", "dgemm"),
         get_cython_function_address("scipy.linalg.cython_lapack", "dgetrf"),
@@ -96,7 +96,7 @@ def _gemm(blas, transposed, rows, columns, depth, alpha, left, left_rows, right,
 
 @inner
 def copy_matrix(source, target):
-    # an assignment of slices would compile numba's message about shapes, which takes seconds
+    # for an assignment of slices numba compiles an error message about shapes, which takes seconds
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
@@ -124,7 +124,7 @@ def cross(blas, x, y, out):
 
 @inner
 def gram_matrix(blas, x, out):
-    """``out = x x'``, for half the price of :func:`cross` where matrices are large."""
+    """``out = x x'``, at half the cost of :func:`cross` for large matrices."""
     k, n = x.shape
     if k * k * n <= LARGE:
         cross(blas, x, x, out)
@@ -177,16 +177,16 @@ def product(blas, matrix, x, out):
 
 
 PANEL = 8
-"""Rows that :func:`invert` eliminates at once."""
+"""Number of rows that :func:`invert` eliminates at once."""
 
 
 @inner
 def invert(blas, matrix, scratch):
     """``matrix <- matrix^{-1}`` in place for a k x k matrix whose symmetric part is positive definite.
 
-    Gauss-Jordan by panels, which is matrix products almost all of the way, and needs no pivots: Schur complements of
-    such a matrix are of the same kind. Two triangular solves with many right-hand sides take twice the time of this
-    and a product. ``scratch`` has room for ``PANEL (2 k + PANEL)`` numbers.
+    Gauss-Jordan elimination by panels consists almost entirely of matrix products. It needs no pivots, because Schur
+    complements of such a matrix have the same property. Two triangular solves with many right-hand sides take twice as
+    long as this inverse and a product. ``scratch`` needs ``PANEL (2 k + PANEL)`` numbers.
     """
     k = matrix.shape[0]
     for first in range(0, k, PANEL):
@@ -259,9 +259,9 @@ def solve(blas, system, right):
 
 @inner
 def solve_definite(blas, system, right, scratch):
-    """:func:`solve` for a system whose symmetric part is positive definite: by its inverse where it is large.
+    """:func:`solve` for a system whose symmetric part is positive definite; large systems by the inverse.
 
-    ``scratch`` has room for ``k n + PANEL (2 k + PANEL)`` numbers.
+    ``scratch`` needs ``k n + PANEL (2 k + PANEL)`` numbers.
     """
     k, n = right.shape
     if k * k * n <= LARGE:

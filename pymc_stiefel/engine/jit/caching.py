@@ -1,4 +1,4 @@
-"""The disk cache of compiled code: one key, and files that cannot be read or written."""
+"""The disk cache of compiled code: its key, and the handling of files that cannot be read or written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numba.core.caching import Cache
 
 
 def enable_cache(target, function) -> None:
-    """numba's cache looks at the file of a function only; an edited helper beside it must not go unnoticed."""
+    """Enable numba's cache with our key. Numba's own key ignores edits of imported files."""
     try:
         target.enable_caching()
     except RuntimeError:  # numba found no directory it may write to
@@ -32,10 +32,10 @@ _numba_load, _numba_save = Cache.load_overload, Cache.save_overload
 
 
 def _load(cache, *arguments):
-    """A file that was cut off or overwritten costs a compilation, and is replaced."""
+    """Load from the cache. A damaged file is replaced after a new compilation."""
     try:
         return _numba_load(cache, *arguments)
-    except Exception as error:  # pickle raises whatever the bytes suggest
+    except Exception as error:  # damaged bytes can make pickle raise any error
         text = f"{type(error).__name__}: {error}"
         warnings.warn(
             f"a damaged file in the compile cache {cache.cache_path} is replaced ({text})", RuntimeWarning, stacklevel=2
@@ -46,20 +46,20 @@ def _load(cache, *arguments):
 
 
 def _save(cache, *arguments):
-    """A full disk, or one that cannot be written, costs the next process a compilation, not this one its result."""
+    """Save to the cache. If the disk is full or read-only, the next process compiles again."""
     try:
         _numba_save(cache, *arguments)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
         text = (
-            f"compiled code could not be saved in {cache.cache_path}: {error}. Make space there, or name a folder that "
-            "can be written by the environment variable NUMBA_CACHE_DIR"
+            f"compiled code could not be saved in {cache.cache_path}: {error}. Make space there, or set the "
+            "environment variable NUMBA_CACHE_DIR to a writable folder"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 @contextmanager
 def forgiving_caches() -> Iterator[None]:
-    """The same for whatever numba compiles within, such as functions of PyTensor."""
+    """Context in which all caches of numba are handled this way, for example those of PyTensor's functions."""
     before = Cache.load_overload, Cache.save_overload
     Cache.load_overload, Cache.save_overload = _load, _save
     try:
@@ -73,7 +73,7 @@ _IMPORT = re.compile(r"^\s*from pymc_stiefel([.\w]*) import (?:\(([^)]*)\)|(.*))
 
 
 def source_key(file: str | Path) -> str:
-    """Cache key of what is compiled from ``file``: a digest of it and of all files of this package that it imports."""
+    """Cache key of code compiled from ``file``: a digest of it and of all files of this package that it imports."""
     digest = hashlib.sha256()
     for path in sorted(_sources(Path(file))):
         digest.update(path.read_bytes())

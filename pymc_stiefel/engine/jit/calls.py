@@ -1,4 +1,4 @@
-"""Calls by address: densities, drifts, and compiled functions whose errors are kept."""
+"""Calls by address: densities, drifts, and compiled functions whose errors are stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DENSITY_SIGNATURE = types.float64(
 )
 
 HEAD = 4
-"""Numbers in front of the arguments in ``extra``: whether there is an error, and its type, value and traceback."""
+"""Length of the header of ``extra``: whether there is an error, and its type, value and traceback."""
 
 
 @intrinsic
@@ -61,8 +61,8 @@ def call_drift(typingctx, address, x, a, b, n, p, t, c, w, scratch, blas):
 def keep_error(typingctx, extra):
     """Move an error of Python code to ``extra``.
 
-    A failed decomposition is a divergence, as it is for PyMC's samplers; so is an error of compiled code, which leaves
-    Python's indicator alone. The engine runs without Python's lock, which is needed to look at the indicator.
+    A failed decomposition counts as a divergence, as in PyMC's samplers. So does an error of compiled code, which does
+    not set Python's error indicator. The engine runs without the GIL, which is needed to read the indicator.
     """
 
     def codegen(context, builder, signature, args):
@@ -94,7 +94,7 @@ def keep_error(typingctx, extra):
 
 
 def native_call(function: Any, size: int, inputs: list[types.Array]) -> Any:
-    """A compiled numba function, called by its address with arrays over memory that ``extra`` names.
+    """Call a compiled numba function by its address, with arrays over memory given in ``extra``.
 
     Returns whether it succeeded, and its outputs. ``try`` in compiled code does not catch errors of Python code.
     An ordinary call would link the whole density into its caller and optimise it again, which takes seconds and

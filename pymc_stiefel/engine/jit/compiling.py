@@ -1,9 +1,9 @@
 """Decorators for compiled code.
 
-The sampler is compiled once and serves every model. That works because a density reaches it as an
-integer, the address of a C function ``double density(double *q, double *gradient, int64 *extra)``;
-calling a compiled kernel with integers and arrays also costs a third of a microsecond, where passing a
-first-class numba function costs thirty. Random numbers come from NumPy's own generator in the same way.
+The sampler is compiled once for all models. This works because it receives the density as an integer, the address of a
+C function ``double density(double *q, double *gradient, int64 *extra)``. A call with integers and arrays takes a third
+of a microsecond; passing a first-class numba function would take thirty. NumPy's random generator is used in the same
+way.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from pymc_stiefel.engine.jit.caching import enable_cache
 from pymc_stiefel.engine.jit.interrupts import interrupts_kept
 
 UNCOUNTED = {"_nrt": False}
-"""Option of the engine: its arrays outlive every call, so nothing is allocated and no references are counted.
+"""Option of the engine: its arrays outlive every call, so it allocates nothing and does not count references.
 
-Counting them for fifty arrays at every call inside was half to two thirds of a draw.
+Counting references of fifty arrays in every inner call took half to two thirds of the time of a draw.
 """
 
 UNLOCKED = {"nogil": True}
-"""Option of what runs long: Python's lock is released meanwhile, so that chains can run in threads of one process."""
+"""Option of long-running functions: they release the GIL, so that chains can run in threads of one process."""
 
 
 class _LinkedLibrary(JITCodeLibrary):
-    """Code that is only linked into its callers. They optimise it and make machine code of it, so this does not."""
+    """Code that is only linked into its callers, which optimise it and generate the machine code."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -64,29 +64,29 @@ _LINKED = {
     "pipeline_class": _InnerCompiler,
 }
 part = numba.njit(**_LINKED)
-"""Decorator for functions that only compiled code calls: Python must not. They compile in a third of the time."""
+"""Decorator for functions that only compiled code calls, never Python. They compile in a third of the time."""
 
 _INNER = _LINKED | UNCOUNTED
 inner = numba.njit(**_INNER)
-"""The same for the engine, without counted references.
+"""The same for the engine, without reference counting.
 
-No "fastmath" anywhere: with it, rounding would depend on what the compiler inlines where, code fresh from the compiler
-would differ from code read from the cache, and the same seed would give other draws in another process.
+"fastmath" is not used anywhere. With it, rounding would depend on inlining, freshly compiled code would differ from
+code read from the cache, and the same seed would give different draws in another process.
 """
 
 short = numba.njit(forceinline=True, **_INNER)
-"""Decorator for what takes less time than a call, in which every array is seven arguments."""
+"""Decorator for functions that take less time than a call, which passes seven arguments for every array."""
 
 inlined = numba.njit(inline="always")
-"""Decorator for parts of one caller, which compile faster within it, and for functions that return an array, which
-without counted references cannot be functions of their own.
+"""Decorator for functions with a single caller, which compile faster inside it, and for functions that return an
+array, which must be inlined if references are not counted.
 """
 
 
 def compiled(function=None, **options):
-    """``numba.njit`` with a disk cache that notices changes in neighbouring files.
+    """``numba.njit`` with a disk cache that notices changes in imported files.
 
-    Where no cache directory can be written the function is compiled in every process.
+    If no cache directory is writable, the function is compiled in every process.
     """
     if function is None:
         return lambda function: compiled(function, **options)
@@ -106,11 +106,11 @@ def c_function(function, signature, **options) -> CFunc:
 
 
 class Routine:
-    """A C function that other compiled code calls by name. It is built or read from the cache, when first asked for."""
+    """A C function that other compiled code calls by name. It is compiled or read from the cache on first use."""
 
     def __init__(self, name: str, function: Callable, signature: Any) -> None:
         self.name, self.function, self.signature = name, function, signature
-        self._built: CFunc | None = None  # kept alive with its code
+        self._built: CFunc | None = None  # keeps the code alive
 
     def load(self) -> types.ExternalFunction:
         """The function, for a closure of code to be compiled."""

@@ -1,4 +1,4 @@
-"""Arrays over memory that compiled code is given by its address, and the bits of numbers."""
+"""Arrays over memory at a given address, and bit patterns of numbers, in compiled code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.np.arrayobj import populate_array
 
 @intrinsic
 def array_at(typingctx, address, shape, dtype):
-    """An array of ``shape`` over memory that somebody else keeps; ``address`` is an integer or a typed pointer."""
+    """An array of ``shape`` over memory owned elsewhere; ``address`` is an integer or a typed pointer."""
     kind = types.Array(dtype.instance_type, len(shape), "C")
 
     def codegen(context, builder, signature, args):
@@ -41,7 +41,7 @@ def array_at(typingctx, address, shape, dtype):
 
 @intrinsic
 def view(typingctx, vector, start, rows, columns):
-    """``vector[start:start + rows * columns].reshape(rows, columns)`` at no cost: nothing is checked or counted."""
+    """``vector[start:start + rows * columns].reshape(rows, columns)``, without checks and reference counting."""
     kind = types.Array(vector.dtype, 2, "C")
 
     def codegen(context, builder, signature, args):
@@ -66,7 +66,7 @@ def view(typingctx, vector, start, rows, columns):
 
 
 def bits(target, source):
-    """Intrinsic that reads the bits of a number as one of another type."""
+    """Intrinsic that reinterprets the bits of a number as another type."""
 
     @intrinsic
     def cast(typingctx, x):

@@ -33,7 +33,7 @@ _next_double, _next_word = _next(types.float64), _next(types.uint64)
 
 
 def random_source(rng: np.random.Generator) -> np.ndarray:
-    """Addresses by which compiled code draws from ``rng`` itself: int64[3]. Keep ``rng`` alive meanwhile."""
+    """Addresses by which compiled code draws from ``rng`` itself: int64[3]. Keep ``rng`` alive."""
     interface = rng.bit_generator.ctypes
     functions: Any = (interface.next_double, interface.next_uint64)
     addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]

@@ -1,10 +1,10 @@
-"""Records of arrays that Python fills and compiled code reads, from one definition each.
+"""Records of arrays that Python fills and compiled code reads, each from one definition.
 
-A record is a ``NamedTuple`` whose fields are annotated by the kinds below, by ``int``, or by other records. Handing
-fifty arrays to a compiled function costs more than a short trajectory. So their addresses are written down once, in a
-table with a row (address, rows, columns) for each, and compiled code makes its views from that. The order of the rows
-is that of the fields: a field of an unknown kind is an error at import, an array of another kind one when the table is
-made.
+A record is a ``NamedTuple`` whose fields are annotated by the kinds below, by ``int``, or by other records. Passing
+fifty arrays to a compiled function takes longer than a short trajectory. Therefore Python writes their addresses once
+to a table, with a row (address, rows, columns) for each array, and compiled code makes its views from the table. The
+rows are in the order of the fields. A field of an unknown kind is an error at import; an array of the wrong kind is an
+error when the table is made.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def numba_type(kind: Any) -> types.Type:
 
 
 def address_table(record: NamedTuple) -> np.ndarray:
-    """The table, int64 of shape (arrays and numbers, 3). The arrays have to outlive it."""
+    """The table, int64 of shape (arrays and numbers, 3). Keep the arrays alive while it is in use."""
     return np.array(list(_rows(record, numba_type(type(record)), type(record).__name__)), dtype=np.int64)
 
 
@@ -58,7 +58,7 @@ def _rows(entry: Any, kind: Any, name: str):
 
 
 def reader(record: type) -> Any:
-    """The compiled function that makes a ``record`` from its table, at no cost beyond loading it."""
+    """The compiled function that makes a ``record`` from its table; it only loads the addresses."""
     kind = numba_type(record)
 
     @intrinsic
@@ -73,7 +73,7 @@ def reader(record: type) -> Any:
 
 
 def _make(context, builder, kind, data, places):
-    """The value of a kind: its numbers stand in ``data`` at the next of ``places``."""
+    """Make the value of a kind from ``data`` at the next of ``places``."""
     if isinstance(kind, types.BaseTuple):
         parts = [_make(context, builder, inside, data, places) for inside in kind.types]
         return context.make_tuple(builder, kind, parts)

@@ -1,7 +1,7 @@
-"""Loops over contiguous numbers, written in vectors of eight, then four, then one by one.
+"""Loops over contiguous numbers, in vectors of eight, then four, then single numbers.
 
-Columns are short here. Left to itself the compiler unrolls such loops for long ones, and would handle a column of 20 or
-30 numbers one by one; sums it may not vectorise at all without changing their order.
+Columns are short here. The compiler would unroll such loops for long arrays and process a column of 20 or 30 numbers
+one by one. It cannot vectorise sums at all, because that changes the order of summation.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _DOUBLE = ir.DoubleType()
 
 
 def _vector(width):
-    """The LLVM type of so many numbers."""
+    """The LLVM type of a vector of ``width`` numbers."""
     return ir.VectorType(_DOUBLE, width) if width > 1 else _DOUBLE
 
 
 def _spread(builder, number, width):
-    """A vector of ``width`` times the same number."""
+    """A vector that repeats a number ``width`` times."""
     if width == 1:
         return number
     index = ir.IntType(32)
@@ -38,13 +38,13 @@ def _pointers(context, builder, kinds, values):
 
 
 def _load(builder, pointers, place, width):
-    """The ``width`` numbers from ``place`` on of each array, and where they are."""
+    """The ``width`` numbers of each array that start at ``place``, and their pointers."""
     places = [builder.bitcast(builder.gep(pointer, [place]), _vector(width).as_pointer()) for pointer in pointers]
     return [builder.load(pointer, align=8) for pointer in places], places
 
 
 def _in_pieces(builder, count, body):
-    """Call ``body(place, width)`` for pieces of eight, then four, then one, that make up ``count`` places."""
+    """Call ``body(place, width)`` for pieces of eight, then four, then one, which together cover ``count`` places."""
     number = count.type
     eights = builder.and_(count, number(-8))
     with cgutils.for_range_slice(builder, number(0), eights, number(8), number) as (place, _):
@@ -62,7 +62,7 @@ def _size(context, builder, kind, value):
 
 
 def _sum(builder, pointers, count, combine):
-    """The sum of ``combine(*items)`` over ``count`` places, in interleaved sums that are added in the end."""
+    """The sum of ``combine(*items)`` over ``count`` places, as interleaved partial sums that are added at the end."""
     zeros = {width: ir.Constant(_vector(width), [0.0] * width if width > 1 else 0.0) for width in (8, 4, 1)}
     sums = {width: cgutils.alloca_once_value(builder, zero) for width, zero in zeros.items()}
 
@@ -103,9 +103,9 @@ def _total(typingctx, x):
 
 
 def _combination(vectors, change):
-    """Code of a function of so many vectors of one length, the last of which it changes, and of further numbers.
+    """Code of a function of several vectors of equal length and of further numbers, which changes the last vectors.
 
-    ``change(builder, items, numbers)`` gives the new items of as many vectors as it returns.
+    ``change(builder, items, numbers)`` returns the new items of these vectors.
     """
 
     def codegen(context, builder, signature, args):

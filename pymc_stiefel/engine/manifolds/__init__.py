@@ -1,4 +1,4 @@
-"""The manifolds of the engine, a file each, and calls to the one that a block lives on."""
+"""The manifolds of the engine, one file each, and calls to the manifold of a block."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pymc_stiefel.engine.manifolds import grassmann, stiefel
 from pymc_stiefel.engine.manifolds.base import Manifold
 
 MANIFOLDS: tuple[Manifold, ...] = (stiefel.MANIFOLD, grassmann.MANIFOLD)
-"""The number of a block's manifold in ``Layout.manifold`` is its place here."""
+"""``Layout.manifold`` holds the index of a block's manifold in this tuple."""
 
 STIEFEL, GRASSMANN = range(len(MANIFOLDS))
 
 
 def on_manifold(name: str):
-    """The compiled function ``(manifold, *arguments)`` that calls the one of this name."""
+    """The compiled function ``(manifold, *arguments)`` that calls the manifold's function of this name."""
     call = None
     for number in reversed(range(len(MANIFOLDS))):
         call = _choice(number, getattr(MANIFOLDS[number], name), call)

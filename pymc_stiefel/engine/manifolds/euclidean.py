@@ -1,4 +1,4 @@
-"""Euclidean numbers: one block at the end of the state, with variances or a covariance matrix in place of masses."""
+"""Euclidean variables: one block at the end of the state, with variances or a covariance matrix as inverse masses."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def draw(source, metric, momentum):
 
 @inner
 def add_noise(source, metric, momentum, keep, spread):
-    """For variances alone."""
+    """Only for diagonal variances."""
     for i in range(momentum.size):
         momentum[i] = keep * momentum[i] + spread / np.sqrt(metric.variance[i]) * normal(source)

@@ -1,8 +1,8 @@
 """Subspaces: matrices with orthonormal columns, up to a rotation of their columns.
 
-The state is any orthonormal basis ``X`` of the subspace. The density must not depend on which one, so that the skew
-part of ``X'G`` vanishes, and motion is horizontal: momenta have the part ``B`` alone, ``A = 0``. A Cayley map with
-``A = 0`` keeps it so, and so does a geodesic. Columns have one mass, since which column is which means nothing.
+The state is any orthonormal basis ``X`` of the subspace. The density must not depend on the basis, so the skew part of
+``X'G`` is zero. Motion is horizontal: ``A = 0``, and momenta consist of ``B`` only. The Cayley map and geodesics
+conserve ``A = 0``. All columns have the same mass, because the order of the columns has no meaning.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def add_noise(source, a, b, c, w, keep, spread):
 
 @inner
 def tangent(blas, x, a, b, scratch):
-    a[:] = 0.0  # what rounding left in a Cayley map
+    a[:] = 0.0  # rounding errors of a Cayley map
     stiefel.tangent(blas, x, a, b, scratch)
 
 

@@ -13,10 +13,10 @@ from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.engine.manifolds.base import Manifold
 
 WIDEST_SPLIT = 12
-"""Columns up to which masses for every column and pair are worth what the splitting drift costs over the Cayley map."""
+"""Number of columns up to which learnt masses are worth the extra cost of the splitting drift over the Cayley map."""
 
 NEGLIGIBLE = 1e-14
-"""Error of X'X that is left for the next time: a few trajectories' worth of rounding."""
+"""Error of X'X below which no correction is made: about the rounding errors of a few trajectories."""
 
 
 @inner
@@ -87,7 +87,7 @@ def draw_column(source, b, mass):
 
 @inner
 def add_noise(source, a, b, c, w, keep, spread):
-    """For one mass of all columns, and one of all pairs."""
+    """Only if all columns have the same mass, and all pairs."""
     p, n = b.shape
     scale = spread / np.sqrt(2.0 * w[0, 0])
     for i in range(p):
@@ -106,10 +106,10 @@ def add_normals(source, vector, keep, scale):
 
 @inner
 def tangent(blas, x, a, b, scratch):
-    """Remove what rounding left of ``X'B``.
+    """Remove rounding errors of ``X'B``.
 
-    It is of size 1e-16, but a kick turns an error ``E`` of ``X'X`` into a normal momentum ``-E X'G``, which the drift
-    turns into more error: left alone, with a steep density, errors grow exponentially along a trajectory.
+    They are of size 1e-16. But a kick turns an error ``E`` of ``X'X`` into a normal momentum ``-E X'G``, which the
+    drift turns into a larger ``E``. With a steep density, errors would grow exponentially along a trajectory.
     """
     p, n = x.shape
     if n > p:
@@ -134,7 +134,7 @@ def velocity(blas, x, a, b, c, w, r, v, scratch):
     p, n = x.shape
     copy_matrix(b, r)
     add_product(blas, -1.0, a, x, r)  # A is skew: rows of (X A)' are -A X'
-    if _has_one_mass(c, w):  # for columns, and one for pairs: v is a combination of r and B
+    if _has_one_mass(c, w):  # one mass for columns and one for pairs: v is a linear combination of r and B
         pair = w[0, p - 1]
         for j in range(p):
             for k in range(n):
@@ -162,7 +162,7 @@ def _has_one_mass(c, w):
 
 @inner
 def repair(blas, x, scratch):
-    """One Newton step ``X <- X (3 I - X'X) / 2`` if it is needed."""
+    """One Newton step ``X <- X (3 I - X'X) / 2`` if the error is too large."""
     p, n = x.shape
     error = view(scratch, 0, p, p)
     gram_matrix(blas, x, error)
