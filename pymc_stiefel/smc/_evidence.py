@@ -83,8 +83,9 @@ def log_marginal_likelihood(idata) -> Evidence:
     if error > LARGE_ERROR:
         text = (
             f"the chains' estimates of the log marginal likelihood go from {chains.min():.1f} to {chains.max():.1f}: "
-            "their particles have not found the same modes. Use more particles (draws), a smaller correlation_threshold "
-            "for more moves per stage, or a start nearer to the posterior, as the guide to the number of components shows"
+            "their particles have not found the same modes. Use more particles (draws), a smaller "
+            "correlation_threshold for more moves per stage, or a start nearer to the posterior, as the guide to the "
+            "number of components shows"
         )
         warnings.warn(text, UserWarning, stacklevel=2)
     return Evidence(float(logsumexp(chains) - np.log(len(chains))), error, chains)
