@@ -31,7 +31,7 @@ MOST_CURVATURES = 1000  # dimensions up to which modes are weighed, by as many g
 SETTLED = 0.5  # nats that the last tenth of a search may still gain
 LOW_ENERGY = 0.3
 LOW_ACCEPTANCE = 0.2  # below the target
-UNSETTLED = 2.0  # of ``mass_change``; one scale with a heavy tail reaches 1.6 after long tuning
+UNSETTLED = 2.0  # of ``mass_change``; quickstart's largest in 200 chains: 1.3 after 1000 tuning draws, 2.2 after 500
 SEE = "See https://arxiv.org/abs/1903.08008 for details"
 
 
