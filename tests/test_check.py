@@ -202,18 +202,24 @@ def test_statistics_are_checked(caplog):
         "acceptance_rate": rng.uniform(0.7, 1.0, size),
         "diverging": np.zeros(size, bool),
         "reached_max_treedepth": np.zeros(size, bool),
+        "mass_change": np.tile([[0.1], [1.9], [np.nan], [0.0]], (1, DRAWS)),
     }
     assert pst.check(trace(good, x=x), model, search=False) == []
     bad = {name: values.copy() for name, values in good.items()}
     bad["energy"][1] = np.cumsum(rng.normal(size=DRAWS))
     bad["acceptance_rate"][1], bad["diverging"][1], bad["reached_max_treedepth"][1] = 0.3, True, True
     bad["lp"][1] -= 31
+    bad["mass_change"][1], bad["mass_change"][3] = np.log(12.0), np.inf
     found, _ = messages(caplog, lambda: pst.check(trace(bad, x=x), model, search=False))
     expected = [
         (WarningType.DIVERGENCES, f"There were {DRAWS} divergences after tuning"),
         (WarningType.TREEDEPTH, "Chain 1 reached the maximum tree depth"),
         (WarningType.BAD_ENERGY, "Chain 1 has an E-BFMI of 0.0"),
         (WarningType.BAD_ACCEPTANCE, "The acceptance probability does not match the target. It is 0.3 in chain 1"),
+        (
+            WarningType.CONVERGENCE,
+            "Masses were still changing when tuning ended in chain 1 (by a factor of 12), chain",
+        ),
         (WarningType.CONVERGENCE, "The mean log density of chain 1 is 31 nats below that of chain"),
     ]
     for warning, (kind, text) in zip(found, expected, strict=True):
@@ -222,6 +228,27 @@ def test_statistics_are_checked(caplog):
         pst.check(trace(y=x), model)
     with pytest.raises(ValueError, match=r"'x' has shape \(2,\), in the model it has shape \(3,\)"):
         pst.check(trace(x=x[..., :2]), model)
+
+
+def test_tuning_that_was_too_short_is_reported():
+    """Noise of its own for each feature: coordinates of the rows pay, and 100 draws are too few to learn them."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(150, 2)) @ rng.normal(size=(2, 12)) + rng.normal(size=(150, 12)) * rng.uniform(0.3, 1.5, 12)
+    model = pst.factor_model(y, 2, noise="feature")
+
+    def about_masses(sample, tune):
+        with model:
+            idata = sample(
+                10, tune=tune, chains=4, cores=1, random_seed=1, progressbar=False, compute_convergence_checks=False
+            )
+        warnings = _check._sampler_warnings(_check._statistics(idata), 0.8)
+        return [warning.message for warning in warnings if "Masses" in warning.message]
+
+    for sample in (pm.sample, pst.sample):
+        (message,) = about_masses(sample, 60)
+        assert all(f"chain {c} (by a factor of" in message for c in range(4)) and "Increase" in message
+        assert "too short to tell" in about_masses(sample, 20)[0]
+        assert about_masses(sample, 400) == []
 
 
 def test_short_runs_and_single_chains_say_so():

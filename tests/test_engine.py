@@ -1,5 +1,8 @@
 """The compiled engine: identities, structure of the flows, law of the momentum (rungs 1 to 3), and its draws."""
 
+import re
+
+import numba
 import numpy as np
 import pytest
 from scipy import stats
@@ -8,6 +11,7 @@ from scipy.special import i0
 from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
+from pymc_stiefel.engine.jit import compiling
 from pymc_stiefel.normalizers import log_hyp0f1
 from tests import kernels
 
@@ -279,3 +283,22 @@ def test_reflection_visits_both_components():
         density, make_layout([(2, 2)], 0), np.eye(2).ravel(), 500, np.random.default_rng(0), tune=100, drift="cayley"
     )
     assert np.all(np.linalg.det(still.reshape(-1, 2, 2)) > 0)  # without the move it never leaves its component
+
+
+@pytest.mark.parametrize("mark", [compiling.part, compiling.inner, compiling.short])
+def test_what_is_for_compiled_code_only_cannot_be_called_from_python(mark):
+    """Such functions have no machine code of their own: the call would end in a segmentation fault."""
+
+    @mark
+    def twice(x):
+        return 2.0 * x
+
+    @numba.njit
+    def outer(x):
+        return twice(x) + 1.0
+
+    assert outer(2.0) == 5.0
+    calls = re.findall(r"call .*@(\S+?)\(", outer.inspect_llvm(outer.signatures[0]))
+    assert not [name for name in calls if "twice" in name]  # it is optimised within its caller
+    with pytest.raises(TypeError, match=r"twice is for compiled code only"):
+        twice(2.0)

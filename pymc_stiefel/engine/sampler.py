@@ -228,6 +228,11 @@ class Sampler:
         """Whether further tuning would change little; True if masses are not learnt."""
         return all(adapter.is_settled(self) for adapter in self.chain.adapters if isinstance(adapter, Settling))
 
+    @property
+    def mass_change(self) -> float:
+        """See :class:`Settling`; NaN where masses are not learnt."""
+        return next((adapter.change for adapter in self.chain.adapters if isinstance(adapter, Settling)), math.nan)
+
     def draw(self, q: np.ndarray | None, *, keep_gradient: bool = True) -> np.ndarray:
         """One draw from ``q``, or from where the last one ended. Returns the new state (a view).
 
@@ -249,7 +254,7 @@ class Sampler:
         if chain.tune:
             chain.frozen = False
         elif not chain.frozen:
-            chain.frozen = True
+            chain.frozen, chain.mass_change = True, 0.0
             for adapter in chain.adapters:
                 adapter.finalize(self)
         if len(self.statistics) != count:
@@ -270,6 +275,7 @@ class Sampler:
         kept = (self.states, self.gradients if learn else self.gradients[:0], self.statistics)
         self._kernel(*self._arguments(), self._pace(), chain.fresh, learn, *kept)
         self.statistics["gradients"][0] += chain.spent
+        self.statistics["mass_change"] = self.mass_change
         chain.spent, chain.fresh = 0, False
 
     def _pace(self) -> Pace:

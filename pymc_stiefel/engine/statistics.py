@@ -21,6 +21,7 @@ STATISTICS = np.dtype(
         ("step_size", "f8"),
         ("step_size_bar", "f8"),
         ("gradients", "i8"),  # all of them, with those spent on searches before the draw
+        ("mass_change", "f8"),  # of logarithms, see ``Settling``; NaN where masses are not learnt
     ],
     align=True,
 )

@@ -312,6 +312,14 @@ class Masses(Adapter):
         sampler.learn_path(*path)
         overwrite(chain.metric, learnt_metric(sampler.layout, chain.moments, chain.metric, chain.kinds, self.pair))
 
+    def learnt(self, sampler: Sampler) -> Metric | None:
+        """Masses by the last window and the draws since; None if there are too few."""
+        chain = sampler.chain
+        both = merged(chain.previous, chain.moments)
+        if both.number[1] < FEWEST_MOVES:
+            return None
+        return learnt_metric(sampler.layout, both, chain.metric, chain.kinds, self.pair)
+
     def update(self, sampler: Sampler) -> None:
         chain = sampler.chain
         if not chain.windows.ends_at(chain.draws):
@@ -319,9 +327,8 @@ class Masses(Adapter):
         if chain.path is not None:
             self._learn_path(sampler, chain.path)
             chain.path = None
-        both = merged(chain.previous, chain.moments)
-        if both.number[1] >= FEWEST_MOVES:
-            new = learnt_metric(sampler.layout, both, chain.metric, chain.kinds, self.pair)
+        new = self.learnt(sampler)
+        if new is not None:
             chain.mass_change = max(chain.mass_change, largest_change(sampler.layout, new, chain.metric))
             overwrite(chain.metric, new)
         overwrite(chain.previous, chain.moments)

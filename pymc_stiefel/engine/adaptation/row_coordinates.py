@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from pymc_stiefel.engine.adaptation import Adapter
 from pymc_stiefel.engine.adaptation.metric import _geometric_mean
-from pymc_stiefel.engine.blocks import groups
+from pymc_stiefel.engine.blocks import Layout, groups
 from pymc_stiefel.engine.coordinates import Factor, RowCoordinates
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def estimate(X: np.ndarray, B: np.ndarray) -> tuple[Factor, float]:
     return (np.ascontiguousarray(U), np.sqrt(values[other]) - 1.0), float(values.max() / values.min())
 
 
+def estimates(layout: Layout, q: np.ndarray, g: np.ndarray, count: int) -> Iterator[tuple[int, Factor, float]]:
+    """Number, factor and condition of each matrix for which so many draws are enough, from states and gradients."""
+    for m, (n, p, start) in enumerate(zip(layout.n, layout.p, layout.offset, strict=True)):
+        if n > p + 1 and count * p >= ENOUGH * (n - p):
+            X, G = (part[:, start : start + n * p].reshape(-1, p, n) for part in (q, g))
+            yield m, *estimate(X, G - (G @ X.swapaxes(1, 2)) @ X)
+
+
 @dataclass
 class Rows(Adapter):
     """Estimates the coordinates at the end of windows, from the draws of the last two, always in those of the model."""
@@ -95,23 +104,31 @@ class Rows(Adapter):
                 self.history.insert(0, (q[excess:], g[excess:], moved[excess:]))
             excess -= len(q)
 
+    def _history(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        q, g, connected = (np.concatenate(part) for part in zip(*self.history, strict=True))
+        return q, g, connected
+
     def _learn(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
-        q, g, connected = (np.concatenate(part) for part in zip(*self.history, strict=True))
-        factors: dict[int, Factor] = {}
-        for m, (n, p, start) in enumerate(zip(layout.n, layout.p, layout.offset, strict=True)):
-            if n <= p + 1 or np.sum(connected) * p < ENOUGH * (n - p):
-                if m in chain.coordinates.factors:
-                    factors[m] = chain.coordinates.factors[m]
-                continue
-            X, G = (part[:, start : start + n * p].reshape(-1, p, n) for part in (q, g))
-            factor, condition = estimate(X, G - (G @ X.swapaxes(1, 2)) @ X)
+        q, g, connected = self._history()
+        factors = dict(chain.coordinates.factors)
+        for m, factor, condition in estimates(layout, q, g, np.sum(connected)):
+            factors.pop(m, None)
             if condition > GATE:
                 factors[m] = factor
         if factors or chain.coordinates.factors:
-            sampler.set_coordinates(RowCoordinates(layout, factors))
+            sampler.set_coordinates(RowCoordinates(layout, dict(sorted(factors.items()))))
             chain.path = *chain.coordinates.gradients(q, g, to_x=False), connected[1:]
             chain.mass_change = np.inf
 
     def finalize(self, sampler: Sampler) -> None:
+        """Leave in ``mass_change`` the log condition number that the last draws show and no coordinates remove.
+
+        Those in use are not judged: where a posterior is broad, other ones are as good.
+        """
+        if self.history:
+            q, g, _ = self._history()
+            known = sampler.chain.coordinates.factors
+            missing = [condition for m, _, condition in estimates(sampler.layout, q, g, len(q)) if m not in known]
+            sampler.chain.mass_change = float(np.log(max(missing, default=1.0)))
         self.history.clear()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pymc_stiefel.engine.adaptation import Adapter
+from pymc_stiefel.engine.adaptation.metric import Masses, largest_change
 from pymc_stiefel.engine.adaptation.sign_flips import SignFlips
 
 if TYPE_CHECKING:
@@ -16,15 +17,33 @@ LARGEST = math.log(2.0)
 """Change of the logarithm of a mass between two windows from which masses have not settled."""
 
 
+FEWEST = 50
+"""Draws of a chain before which its masses cannot be judged."""
+
+
 @dataclass
 class Settling(Adapter):
-    """Learns nothing; runs after masses and before the step size, which resets ``mass_change``."""
+    """Learns nothing; runs after masses and before the step size, which resets ``mass_change``.
 
-    change: float = 0.0  # of the last window
+    ``change`` is the largest change of the logarithm of a mass. During tuning it is that of the last window, infinite
+    where coordinates were new. When tuning has ended, it is the change if a window ended there; it counts row
+    coordinates that are missing, and is infinite after fewer than ``FEWEST`` draws.
+    """
+
+    change: float = math.nan
 
     def update(self, sampler: Sampler) -> None:
         if sampler.chain.windows.ends_at(sampler.chain.draws):
             self.change = sampler.chain.mass_change
+
+    def finalize(self, sampler: Sampler) -> None:
+        chain = sampler.chain
+        (masses,) = (adapter for adapter in chain.adapters if isinstance(adapter, Masses))
+        new = masses.learnt(sampler) if chain.draws - chain.windows.start >= FEWEST else None
+        if new is not None:
+            self.change = max(chain.mass_change, largest_change(sampler.layout, new, chain.metric))
+        elif chain.draws > 0:  # otherwise there was no tuning
+            self.change = math.inf
 
     def is_settled(self, sampler: Sampler) -> bool:
         """Whether masses changed little, were not restarted lately, and sign flips have been judged."""

@@ -18,6 +18,7 @@ from numba import types
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.registry import CPUDispatcher
 
 from pymc_stiefel.engine.jit.caching import enable_cache
 from pymc_stiefel.engine.jit.interrupts import interrupts_kept
@@ -63,18 +64,41 @@ _LINKED = {
     "no_cfunc_wrapper": True,
     "pipeline_class": _InnerCompiler,
 }
-part = numba.njit(**_LINKED)
-"""Decorator for functions that only compiled code calls, never Python. They compile in a third of the time."""
 
-_INNER = _LINKED | UNCOUNTED
-inner = numba.njit(**_INNER)
+
+class _LinkedDispatcher(CPUDispatcher):
+    """Has no code that Python could call: numba would jump to address 0."""
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        raise TypeError(
+            f"{self.__module__}.{self.__name__} is for compiled code only and has no version for Python: call it from "
+            f"a function that numba compiles, or {self.__name__}.py_func if that calls nothing of this kind"
+        )
+
+
+def _linked(**options: Any) -> Callable[[Callable], Any]:
+    decorate = numba.njit(**_LINKED | options)
+
+    def mark(function: Callable) -> Any:
+        dispatcher = decorate(function)
+        if not numba.config.DISABLE_JIT:
+            dispatcher.__class__ = _LinkedDispatcher
+        return dispatcher
+
+    return mark
+
+
+part = _linked()
+"""Decorator for functions that only compiled code can call. They compile in a third of the time."""
+
+inner = _linked(**UNCOUNTED)
 """The same for the engine, without reference counting.
 
 "fastmath" is not used anywhere. With it, rounding would depend on inlining, freshly compiled code would differ from
 code read from the cache, and the same seed would give different draws in another process.
 """
 
-short = numba.njit(forceinline=True, **_INNER)
+short = _linked(forceinline=True, **UNCOUNTED)
 """Decorator for functions that take less time than a call, which passes seven arguments for every array."""
 
 inlined = numba.njit(inline="always")
