@@ -40,17 +40,33 @@ LOG_2PI = float(np.log(2 * np.pi))
 # ---------------------------------------------------------------- graphs
 
 
-def _inverse(M):
-    """Inverse and log determinant of positive-definite matrices ``(..., p, p)``."""
+def _whitener(M):
+    """Inverse of the Cholesky factor of positive-definite matrices ``(..., p, p)``, and their log determinants.
+
+    Where an entry of ``d`` is small, ``M`` is ill-conditioned. A quadratic form in its inverse then loses all digits, a
+    sum of squares after multiplication with this factor only half of them.
+    """
     p = M.type.shape[-1]
     if p == 1:
-        return 1 / M, pt.log(M[..., 0, 0])
+        return 1 / pt.sqrt(M), pt.log(M[..., 0, 0])
     L = pt.linalg.cholesky(M)
     identity = pt.eye(p if p is not None else M.shape[-1], dtype=M.dtype)
     identity = identity if M.ndim == 2 else pt.broadcast_to(identity, M.shape)
-    inverse = pt.linalg.solve_triangular(L, identity, lower=True, b_ndim=2)
-    log_det = 2 * pt.log(pt.diagonal(L, axis1=-2, axis2=-1)).sum(axis=-1)
-    return transposed(inverse) @ inverse, log_det
+    log_det = 2 * pt.log(_diagonal(L)).sum(axis=-1)
+    return pt.linalg.solve_triangular(L, identity, lower=True, b_ndim=2), log_det
+
+
+def _diagonal(M):
+    return pt.diagonal(M, axis1=-2, axis2=-1)
+
+
+def _where_accurate(value, terms, count):
+    """``value``, or -inf where it is a difference of terms so large that their rounding errors would show.
+
+    Without this, a sampler finds points at which the error is a large positive number. They have a noise that is some
+    1e-7 of the loadings.
+    """
+    return pt.switch(np.finfo(value.dtype).eps * terms < 1 + 1e-6 * count, value, -np.inf)
 
 
 def transposed(x):
@@ -102,17 +118,23 @@ def rows(value, mu, W, d):
         residual = seen * (pt.constant(np.where(missing, 0.0, value.data)) - mu)
         if V.ndim == 2:
             patterns = Patterns(value.data.reshape(-1, value.data.shape[-1]))
-            inverse, log_det = _inverse(_eye(W) + _by_pattern(pt.constant(patterns.observed.astype(W.dtype)), W, V))
+            M = _eye(W) + _by_pattern(pt.constant(patterns.observed.astype(W.dtype)), W, V)
+            whitener, log_det = _whitener(M)
             of_row = patterns.of_row.reshape(value.data.shape[:-1])
-            inverse, log_det = inverse[of_row], log_det[of_row]
+            M, whitener, log_det = M[of_row], whitener[of_row], log_det[of_row]
         else:
-            inverse, log_det = _inverse(_eye(W) + transposed(W) @ (seen[..., None] * V))
+            M = _eye(W) + transposed(W) @ (seen[..., None] * V)
+            whitener, log_det = _whitener(M)
         log_d, count = (seen * pt.log(d)).sum(axis=-1), (~missing).sum(axis=-1)
     else:
         residual = value - mu
-        inverse, log_det = _inverse(_eye(W) + transposed(W) @ V)
+        M = _eye(W) + transposed(W) @ V
+        whitener, log_det = _whitener(M)
         log_d, count = pt.log(d).sum(axis=-1), d.shape[-1]
-    z = times(times(residual, V), inverse)
+    z = times(times(times(residual, V), transposed(whitener)), whitener)
+    lost = (_diagonal(M) * _diagonal(whitener) ** 2).max(axis=-1)  # digits that the pivots of Cholesky's factor lose
+    eps = np.finfo(W.dtype).eps
+    ok = ok & (eps * lost < eps ** (1 / 3))  # as in _where_accurate
     # a sum of squares, where Woodbury's identity would be a difference
     misfit = ((seen * (residual - times(z, transposed(W)))) ** 2 / d).sum(axis=-1) + (z**2).sum(axis=-1)
     density = pt.switch(ok, -0.5 * (count * LOG_2PI + log_d + log_det + misfit), -np.inf)
@@ -143,16 +165,18 @@ def _sum_complete(mu, Wt, d, part: Complete):
     """Rows with the same observed entries."""
     mean, squares, _ = part.arrays
     N, m, Vt = part.rows, mean - mu, Wt / d
-    inverse, log_det = _inverse(_eye(Wt.T) + Vt @ Wt.T)
-    u = Vt @ m
-    product = _product(part, Vt) + N * u[:, None] * m
-    cross = product @ Vt.T
+    M = _eye(Wt.T) + Vt @ Wt.T
+    whitener, log_det = _whitener(M)
+    Tt = whitener @ Vt
+    u, Qt = Tt @ m, Tt * d
+    product = _product(part, Tt) + N * u[:, None] * m
     squares = squares + N * m**2
-    misfit = (squares / d).sum() - (inverse * cross).sum()
+    total = (squares / d).sum()
+    misfit = total - (product * Tt).sum()
     value = -0.5 * (N * (d.shape[0] * LOG_2PI + pt.log(d).sum() + log_det) + misfit)
-    with_scores = inverse @ product
-    fitted = (inverse @ cross @ inverse + N * inverse) @ Wt
-    return value, _gradient(Wt, d, N, N * m - N * ((inverse @ u) @ Wt), squares, with_scores, fitted)
+    fitted = (product @ Tt.T) @ Qt + N * Qt
+    by_mu, by_Q, by_d = _gradient(Qt, d, N, N * (m - u @ Qt), squares, product, fitted)
+    return _where_accurate(value, total + N * _diagonal(M).sum(), N * d.shape[0]), (by_mu, whitener.T @ by_Q, by_d)
 
 
 def _product(part: Complete, Vt):
@@ -166,11 +190,15 @@ def _sum_scattered(mu, Wt, d, part: Scattered):
     centre, entries, observed, of_row, counts, sums, squares = part.arrays
     W = Wt.T
     m, V, n_patterns, p = mu - centre, W / d[:, None], len(part.rows), W.shape[1]
-    inverse, log_det = _inverse(_eye(W) + _by_pattern(observed, W, V))
+    M = _eye(W) + _by_pattern(observed, W, V)
+    whitener, log_det = _whitener(M)
+    inverse = transposed(whitener) @ whitener
     T = entries @ V - (observed @ (m[:, None] * V))[of_row]
-    z = (inverse[of_row] * T[:, None, :]).sum(axis=-1)
+    T = (whitener[of_row] * T[:, None, :]).sum(axis=-1)
+    z = (whitener[of_row] * T[:, :, None]).sum(axis=1)
     squares = squares - 2 * m * sums + counts * m**2
-    misfit = (squares / d).sum() - (T * z).sum()
+    total = (squares / d).sum()
+    misfit = total - (T**2).sum()
     value = -0.5 * ((counts * (LOG_2PI + pt.log(d))).sum() + (part.rows * log_det).sum() + misfit)
 
     def over_rows(x):
@@ -186,7 +214,10 @@ def _sum_scattered(mu, Wt, d, part: Scattered):
     fitted = (moments * Wt).sum(axis=1)
     with_scores = z.T @ entries - m * first
     residuals = sums - counts * m - (Wt * first).sum(axis=0)
-    return value, _gradient(Wt, d, counts, residuals, squares, with_scores, fitted)
+    terms = total + (part.rows * _diagonal(M).sum(axis=-1)).sum()
+    return _where_accurate(value, terms, counts.sum()), _gradient(
+        Wt, d, counts, residuals, squares, with_scores, fitted
+    )
 
 
 def _gradient(Wt, d, counts, residuals, squares, with_scores, fitted):
@@ -202,12 +233,13 @@ def _sum_orthogonal(mu, Wt, d, part: Complete):
     total, u = d + (Wt**2).sum(axis=1), Wt @ m
     product = _product(part, Wt) + N * u[:, None] * m
     share = (Wt * product).sum(axis=1) / total
-    misfit = (squares.sum() + N * (m**2).sum() - share.sum()) / d
+    terms = squares.sum() + N * (m**2).sum()
+    misfit = (terms - share.sum()) / d
     value = -0.5 * (N * (n * LOG_2PI + (n - p) * pt.log(d) + pt.log(total).sum()) + misfit)
     by_mu = (N / d) * (m - (u / total) @ Wt)
     by_W = product * (1 / (d * total))[:, None] - Wt * ((N + share / d) / total)[:, None]
     by_d = 0.5 * ((misfit - (share / total).sum() - N * (n - p)) / d - (N / total).sum())
-    return value, (by_mu, by_W, by_d)
+    return _where_accurate(value, (terms + N * total.sum()) / d, N * n), (by_mu, by_W, by_d)
 
 
 # ---------------------------------------------------------------- in PyTensor's graphs
