@@ -1,4 +1,4 @@
-"""What LowRankMvNormal gains: ``python -m benchmarks.factors [gradients | sampling] [--quick] [--seeds K]``.
+"""What LowRankMvNormal gains: ``python -m benchmarks.factors [gradients | sampling | report] [--quick] [--seeds K]``.
 
 ``gradients``: microseconds of a log density with gradient for several (n, p, N), beside ``pm.MvNormal`` and beside a
 potential derived by hand, with one noise for all features and with one for each. ``sampling``: least effective draws a
@@ -6,7 +6,8 @@ second at (100, 5, 500), warm-up included and compilation not, of this package a
 nutpie on ``pm.MvNormal``, and of NumPyro with its own low-rank normal if it is installed. Samplers other than this
 package use the polar factor of a Gaussian matrix. A sampler runs with more and more draws until it has converged or its
 budget is spent; chains that have not converged overstate their effective draws, so that their figure is an upper limit.
-One thread; rounds are interleaved, so that ratios are of the same run. Results go to ``benchmarks/factors.json``.
+One thread; rounds are interleaved, so that ratios are of the same run. Results go to ``benchmarks/factors.json`` or
+``--output``. ``report`` makes docs/notes/factor_models.md of the records.
 """
 
 from __future__ import annotations
@@ -256,13 +257,52 @@ def record(name: str, seed: int, draws: int, values: np.ndarray, seconds: float)
     return row
 
 
+def report() -> None:
+    """Tables of the recorded runs."""
+    recorded = json.loads((HERE / "factors.json").read_text())
+    sampled = json.loads((HERE / "factors_pymc5.json").read_text())
+    lines = [
+        "# What LowRankMvNormal costs",
+        "",
+        "Made by `python -m benchmarks.factors report` from the records in benchmarks/.",
+        "",
+        f"Microseconds for a log density with its gradient, one thread, PyMC {recorded['machine']['versions']['pymc']}:"
+        " `LowRankMvNormal`, a potential written by hand with Woodbury's identity and moments of the data, and"
+        " `pm.MvNormal`. `pm.MvNormal` is left out where it takes more than 1e9 operations.",
+        "",
+        "| n | p | rows | noise | LowRankMvNormal | by hand | pm.MvNormal |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in recorded["gradients"]:
+        dense = row["dense"] if isinstance(row["dense"], float) else ""
+        cells = (row["n"], row["p"], row["N"], row["noise"], row["low rank"], row["by hand"], dense)
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    lines += [
+        "",
+        "Least effective draws per second at (100, 5, 500), tuning included and compilation not, PyMC "
+        f"{sampled['machine']['versions']['pymc']}. Samplers other than StiefelNUTS use the polar factor of a Gaussian"
+        " matrix. A run that has not converged gives an upper limit: draws per second for `pm.MvNormal`, which was"
+        " stopped while it tuned, and effective draws for NumPyro.",
+        "",
+        "| sampler, likelihood | seed | effective draws per second | converged |",
+        "|---|---|---|---|",
+    ]
+    for row in sampled["sampling"]:
+        rate = row.get("draws_per_second", row["min_ess_per_second"])
+        shown = f"{rate:.3g}" if row["converged"] else f"below {rate:.3g}"
+        lines.append(f"| {row['sampler']} | {row['seed']} | {shown} | {'yes' if row['converged'] else 'no'} |")
+    (HERE.parent / "docs" / "notes" / "factor_models.md").write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("part", nargs="?", choices=["gradients", "sampling"])
+    parser.add_argument("part", nargs="?", choices=["gradients", "sampling", "report"])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=HERE / "factors.json")
     options = parser.parse_args()
+    if options.part == "report":
+        return report()
     results = json.loads(options.output.read_text()) if options.output.exists() else {}
     results |= {"machine": machine(), "load average": os.getloadavg()}
     if options.part != "sampling":
