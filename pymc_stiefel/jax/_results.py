@@ -26,7 +26,7 @@ class Store:
     def __init__(self, names: list[str], draws: int, chains: int, step_size: float):
         self.names, self.draws, self.chains = names, draws, chains
         self.posterior: dict[str, np.ndarray] = {}
-        self.stats: dict[str, np.ndarray] = {"step_size": np.full((chains, draws), step_size)}
+        self.stats: dict[str, np.ndarray] = {"step_size": np.broadcast_to(step_size, (chains, draws))}  # no memory
         self.filled = 0
 
     def add(self, first: int, values: list[Any], stats: dict[str, Any]) -> None:
@@ -52,9 +52,9 @@ def rhat(values: np.ndarray) -> float:
     half = values.shape[1] // 2
     if half < 2:
         return float("nan")
-    halves = np.concatenate([values[:, :half], values[:, half : 2 * half]])
-    within = halves.var(axis=1, ddof=1).mean()
-    between = halves.mean(axis=1).var(ddof=1)
+    halves = values[:, :half], values[:, half : 2 * half]  # not joined: there may be millions of draws
+    within = np.mean([part.var(axis=1, ddof=1) for part in halves])
+    between = np.concatenate([part.mean(axis=1) for part in halves]).var(ddof=1)
     return float(np.sqrt((half - 1) / half + between / within)) if within > 0 else float("nan")
 
 

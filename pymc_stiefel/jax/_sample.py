@@ -342,8 +342,8 @@ class _Run:
                 "acceptance_rate": move.acceptance_rate,
                 "diverging": move.diverging,
                 "energy": move.energy,
-                "n_steps": move.n_steps,
-                "tree_depth": move.tree_depth,
+                "n_steps": move.n_steps.astype(np.int32),
+                "tree_depth": move.tree_depth.astype(np.int32),
             }
             if error:
                 stats["orthogonality_error"] = jnp.max(jnp.stack(error), axis=0)
