@@ -1,9 +1,10 @@
 """Many chains on JAX against the compiled engine: ``python -m benchmarks.jax_chains``; results in jax_chains.json.
 
 Everything is one run: the numba engine with ``pst.sample`` (4 long chains in threads), ChEES and NUTS of
-``pst.jax.sample``. A sampler of a problem is a process of its own, which samples twice: the first call compiles, the second is timed (JAX compiles
-again, from its cache on disk, and that time is reported apart). ESS is the smallest bulk ESS over the identified
-quantities and over their squares. Whatever device JAX has is used; ``--chains`` is for accelerators.
+``pst.jax.sample``. A sampler of a problem is a process of its own, which samples twice: the first call compiles, the
+second is timed (JAX compiles again, from its cache on disk, and that time is reported apart). ESS is the smallest bulk
+ESS over the identified quantities and over their squares. Whatever device JAX has is used; ``--chains`` is for
+accelerators.
 """
 
 from __future__ import annotations
