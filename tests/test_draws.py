@@ -199,6 +199,45 @@ def test_general_coupling_and_linear_term(n, p, linear):
     assert_moments(X, importance_moments(n, p, log_density))
 
 
+@pytest.mark.parametrize("linear", [False, True])
+def test_column_sweeps_reach_the_law(linear, monkeypatch):
+    """n >= 2p - 1: columns are drawn in the complement of the others without a basis of it."""
+    rng = np.random.default_rng(17)
+    a, b = np.array([-2.0, -1, 0, 1, 1.5, 2.5]), np.array([0.3, 1.0, 2.0])
+    F = 1.5 * rng.standard_normal((6, 3)) if linear else np.zeros((6, 3))
+
+    def sample(size, factor=1.0):
+        rng = np.random.default_rng(18)
+        return draws.matrix_bingham_langevin(np.diag(a), factor * np.diag(b), F, size=size, rng=rng)
+
+    known = importance_moments(6, 3, lambda X: np.einsum("kij,i,j->k", X**2, a, b) + np.einsum("kij,ij->k", X, F))
+    X = sample(4000)
+    assert orthogonality_error(X).max() < 1e-12
+    assert_moments(X, known)
+    with pytest.raises(AssertionError):  # a control: a coupling a quarter larger
+        assert_moments(sample(20_000, 1.25), known)
+    monkeypatch.setattr(_batches, "COLUMN_SWEEPS", 0)
+    with pytest.raises(AssertionError):  # a control: the start alone, columns drawn one after the other
+        assert_moments(sample(20_000), known)
+
+
+@pytest.mark.parametrize("strength", [1e3, 1e8])
+@pytest.mark.parametrize("linear", [0.0, 1.0])
+def test_column_sweeps_at_high_concentration(strength, linear):
+    """Twice the deficit of the log density is chi-squared with the manifold's dimension."""
+    a, b = np.array([-3.0, -2, -1, 1, 2, 2.5, 4, 6]), np.array([0.5, 1.0, 2.0])
+    F = linear * np.eye(8, 3)[::-1] * [1.0, 2.0, 3.0]
+    rng = np.random.default_rng(19)
+    arguments = strength * np.diag(a), np.diag(b), strength * F[:, ::-1]
+    X = draws.matrix_bingham_langevin(*arguments, size=500, rng=rng)
+    mode = np.eye(8, 3, -5)
+    mode = mode * np.sign(np.einsum("kij,ij->kj", X, mode))[:, None] if not linear else mode
+    change = X - mode
+    # differences from the mode, not of log densities, which would cancel
+    deficit = -np.einsum("kij,i,j->k", change * (X + mode), a, b) - np.einsum("kij,ij->k", change, F[:, ::-1])
+    assert abs(z_scores(2 * strength * deficit, 8 * 3 - 6)) < 4
+
+
 def test_bingham_frames_where_rejection_gives_up(monkeypatch):
     monkeypatch.setattr(_batches, "PROPOSALS", 0)
     a = np.array([30.0, 20, 10, 0, -10])

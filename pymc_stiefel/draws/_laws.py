@@ -236,8 +236,9 @@ def matrix_bingham(
 
     Exact for p = 1 and for B a multiple of the identity, by rejection from an angular central Gaussian (Kent, Ganeiber
     & Mardia), unless a limit on the number of proposals is reached (many concentrated columns). In that case, and for
-    other B, the draw is approximate: it is the result of ``ROTATION_SWEEPS`` Gibbs sweeps from the mode. A sweep
-    rotates all pairs of rows and columns by angles from their exact conditionals and costs O(n^2 p).
+    other B, the draw is approximate: it is the result of ``COLUMN_SWEEPS`` Gibbs sweeps as in
+    :func:`matrix_bingham_langevin`. For nearly square matrices, n < 2p - 1, ``ROTATION_SWEEPS`` sweeps from the mode
+    rotate all pairs of rows and columns by angles from their exact conditionals, in O(n^2 p) operations.
 
     Parameters
     ----------
@@ -283,9 +284,10 @@ def matrix_bingham_langevin(
     r"""Draws from the matrix Bingham-Langevin law, density proportional to :math:`\mathrm{etr}(F'X + B X'AX)`.
 
     Exact for p = 1, by rejection from an angular central Gaussian. For p > 1 the draw is approximate: it is the result
-    of ``GIBBS_SWEEPS`` Gibbs sweeps (Hoff 2009) with exact conditionals of single columns and of pairs, started from a
-    matrix Langevin draw (if F = 0, it is that of :func:`matrix_bingham`). Do not rely on it if F and A favour distant
-    modes. A sweep costs about p n^3 operations.
+    of ``COLUMN_SWEEPS`` Gibbs sweeps (Hoff 2009) with exact conditionals of single columns and of pairs (if F = 0, it
+    is that of :func:`matrix_bingham`). The columns of the start are drawn one after the other, each in the complement
+    of those before it. Do not rely on it if F and A favour distant modes. A sweep costs O(n p^3) operations, or
+    O(n^3 p) for nearly square matrices, n < 2p - 1.
 
     Parameters
     ----------

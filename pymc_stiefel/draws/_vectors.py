@@ -69,7 +69,7 @@ def vmf_deficits(m, kappa, out, rng):
 
 
 @part
-def _log_cosh(x):
+def log_cosh(x):
     return abs(x) + math.log1p(math.exp(-2.0 * abs(x))) - math.log(2.0)
 
 
@@ -118,7 +118,7 @@ def _best_shift(f, q, kappa, slope):
 
 
 @part
-def _slope(kappa, contact):
+def slope_at(kappa, contact):
     root = math.sqrt(contact)
     return 0.5 * kappa * math.tanh(kappa * root) / root
 
@@ -139,14 +139,14 @@ def envelope(f, q):
             if not low < middle < high:
                 break
             contact = math.exp(middle)
-            if contact < 0.5 * _best_shift(f, q, kappa, _slope(kappa, contact))[1]:
+            if contact < 0.5 * _best_shift(f, q, kappa, slope_at(kappa, contact))[1]:
                 low = middle
             else:
                 high = middle
         contact = math.exp(high)
-        slope = _slope(kappa, contact)
+        slope = slope_at(kappa, contact)
     c = _best_shift(f, q, kappa, slope)[0]
-    bound = _log_cosh(kappa * math.sqrt(contact)) - slope * contact + c - 0.5 * m + 0.5 * m * math.log(0.5 * m)
+    bound = log_cosh(kappa * math.sqrt(contact)) - slope * contact + c - 0.5 * m + 0.5 * m * math.log(0.5 * m)
     return kappa, slope, c, bound
 
 
@@ -185,7 +185,7 @@ def fisher_bingham_vector(f, q, fit, out, rng):
             precision += (c - q[i]) * out[i] ** 2
         if kappa > 0.0:
             precision -= slope * (cosine / kappa) ** 2
-        if math.log1p(-rng.random()) <= _log_cosh(cosine) + quadratic + 0.5 * m * math.log(precision) - bound:
+        if math.log1p(-rng.random()) <= log_cosh(cosine) + quadratic + 0.5 * m * math.log(precision) - bound:
             if vmf_sign(abs(cosine), rng) * cosine < 0.0 or (cosine == 0.0 and rng.random() < 0.5):
                 out[:] = -out
             return True
