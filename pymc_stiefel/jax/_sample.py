@@ -22,6 +22,7 @@ from pymc_stiefel.analysis import nested_rhat
 from pymc_stiefel.jax import _adaptation as adaptation
 from pymc_stiefel.jax._algorithms import ALGORITHMS, flip, reflect, repaired
 from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
+from pymc_stiefel.jax._integrator import draw_noise
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
 from pymc_stiefel.jax._results import Store, convergence_warnings, to_inference_data
 
@@ -202,6 +203,7 @@ class Sampler:
         attributes = {
             "sampling_time": time.perf_counter() - start,
             "tuning_time": tuning_time,
+            "compile_time": run.compile_time,
             "tuning_steps": tune,
             "algorithm": self.algorithm,
             "drift": run.drift,
@@ -273,12 +275,20 @@ class _Run:
         self.algorithm = ALGORITHMS[sampler.algorithm](density, self.drift, sampler.target_accept)
         self._tune_chunk = jax.jit(self._tuning)
         self._draw_chunk = jax.jit(self._drawing)
+        self.compile_time = 0.0
+
+    def _compile(self, program, *arguments) -> None:
+        """Compile a program before its first call, which then finds it in JAX's cache."""
+        start = time.perf_counter()
+        program.lower(*arguments).compile()
+        self.compile_time += time.perf_counter() - start
 
     def _transition(self, key, states, number, tuned, masses, tune):
         """One draw of every chain: a trajectory, then changes of sign. Also tells how many chains changed a sign."""
-        move_key, flip_key = jax.random.split(key)
+        move_key, flip_key, noise_key = jax.random.split(key, 3)
         keys = jax.random.split(move_key, self.chains)
-        new, move = self.algorithm.move(keys, states, number, tuned, masses, tune)
+        noise = draw_noise(noise_key, states.position)
+        new, move = self.algorithm.move(keys, noise, states, number, tuned, masses, tune)
         new = repaired(new)
         keys, flipped = jax.random.split(flip_key, self.chains), jnp.zeros(self.chains)
         if self.density.reflected:
@@ -324,6 +334,8 @@ class _Run:
         for first in range(0, tune, max(chunk, 1)):
             numbers = np.arange(first, min(first + chunk, tune))
             ends = np.array([number + 1 in adaptation.WINDOWS and number + 1 <= last for number in numbers])
+            if first == 0 or len(numbers) < chunk:
+                self._compile(self._tune_chunk, carry, key, numbers, ends)
             carry, (diverging, flipped) = self._tune_chunk(carry, key, numbers, ends)
             accepted += float(np.sum(np.asarray(flipped)[numbers >= tune - tune // 2]))
             step_size = float(self.algorithm.current(carry[1]).step_size)
@@ -360,6 +372,8 @@ class _Run:
         store = Store(names, draws, self.chains, float(tuned.step_size))
         for first in range(0, draws, chunk):
             numbers = np.arange(first, first + chunk)
+            if first == 0:
+                self._compile(self._draw_chunk, states, key, numbers, tuned, masses)
             states, (values, stats) = self._draw_chunk(states, key, numbers, tuned, masses)
             store.add(first, values, stats)
             done = min(chunk, draws - first)
