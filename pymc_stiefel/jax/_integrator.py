@@ -98,7 +98,10 @@ def stiefel_metric(masses: Masses, noise: Position) -> Metric:
     def scale(position, element, *, inv, trans):
         raise NotImplementedError("scaling by the metric is not implemented: no algorithm used here needs it")
 
-    return Metric(lambda key, position: draw_momentum(noise, position, masses), KineticEnergy(masses), is_turning, scale)
+    def draw(key, position):
+        return draw_momentum(noise, position, masses)
+
+    return Metric(draw, KineticEnergy(masses), is_turning, scale)
 
 
 def stiefel_integrator(drift: str, stages: int) -> Callable:

@@ -30,7 +30,7 @@ __all__ = ["Sampler", "sample"]
 
 _log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear together with PyMC's
 
-CHUNK_BYTES = 2**25
+CHUNK_BYTES = 2**23
 PROGRESS_STEPS = 10
 STARTS_TRIED = 10
 LEAST_FLIPS, MOST_FLIPS = 1e-3, 0.99
@@ -338,12 +338,15 @@ class _Run:
                 self._compile(self._tune_chunk, carry, key, numbers, ends)
             carry, (diverging, flipped) = self._tune_chunk(carry, key, numbers, ends)
             accepted += float(np.sum(np.asarray(flipped)[numbers >= tune - tune // 2]))
-            step_size = float(self.algorithm.current(carry[1]).step_size)
-            report(len(numbers), f"tuning, step size {step_size:.3g}, {int(diverging[-1])} chains diverge")
+            report(len(numbers), lambda carry=carry, count=diverging[-1]: self._tuning_text(carry, count))
         states, tuning, masses, _ = carry
         if tune > 1:
             self.flips = self.flips and LEAST_FLIPS < accepted / (self.chains * (tune // 2)) < MOST_FLIPS
         return states, jax.jit(self.algorithm.final)(tuning), masses
+
+    def _tuning_text(self, carry, diverging) -> str:
+        step_size, length = self.algorithm.current(carry[1])
+        return f"tuning, step {step_size:.3g}, length {length:.3g}, {int(diverging)} chains diverge"
 
     def _drawing(self, states, key, numbers, tuned, masses):
         def step(states, number):
@@ -351,14 +354,14 @@ class _Run:
             error = [jax.vmap(orthogonality_error)(X) for X in states.position.X]
             stats = {
                 "lp": states.logdensity,
-                "acceptance_rate": move.acceptance_rate,
+                "acceptance_rate": move.acceptance_rate.astype(np.float32),
                 "diverging": move.diverging,
                 "energy": move.energy,
-                "n_steps": move.n_steps.astype(np.int32),
-                "tree_depth": move.tree_depth.astype(np.int32),
+                "n_steps": move.n_steps.astype(np.int16),
+                "tree_depth": move.tree_depth.astype(np.int8),
             }
             if error:
-                stats["orthogonality_error"] = jnp.max(jnp.stack(error), axis=0)
+                stats["orthogonality_error"] = jnp.max(jnp.stack(error), axis=0).astype(np.float32)
             return states, (jax.vmap(self.variables)(states.position), stats)
 
         return jax.lax.scan(step, states, numbers)
@@ -369,7 +372,7 @@ class _Run:
         largest = max(1, min(CHUNK_BYTES // max(size, 1), -(-draws // PROGRESS_STEPS)))
         count = -(-draws // largest)
         chunk = -(-draws // count)  # equal chunks, so that one program is compiled; surplus draws are dropped
-        store = Store(names, draws, self.chains, float(tuned.step_size))
+        store = Store(names, draws, self.chains, float(tuned.step_size), float(tuned.length))
         for first in range(0, draws, chunk):
             numbers = np.arange(first, first + chunk)
             if first == 0:
@@ -377,19 +380,19 @@ class _Run:
             states, (values, stats) = self._draw_chunk(states, key, numbers, tuned, masses)
             store.add(first, values, stats)
             done = min(chunk, draws - first)
-            report(done, f"step size {float(tuned.step_size):.3g}, " + store.describe())
+            report(done, store.describe)
         return store
 
 
 @contextmanager
 def _progress(show: bool, total: int, chains: int):
-    """A function ``report(draws, text)`` that moves a progress bar."""
+    """A function ``report(draws, describe)`` that moves a progress bar. The text is not computed without one."""
     if not show:
-        yield lambda done, text: None
+        yield lambda done, describe: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = [TextColumn(f"{chains} chains"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, TextColumn("{task.description}")) as bar:
         task = bar.add_task("compiling", total=total)
-        yield lambda done, text: bar.update(task, advance=done, description=text)
+        yield lambda done, describe: bar.update(task, advance=done, description=describe())
