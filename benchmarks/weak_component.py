@@ -46,7 +46,7 @@ def measure(sampler: str, chains: int, draws: int, tune: int, seed: int) -> dict
     seconds = time.perf_counter() - start
     values = excursions(np.asarray(idata["posterior"]["scale"]))
     names = ["weakest", "weakest squared", "excursion"]
-    found = summary_table(xr.DataArray(values, dims=("chain", "draw", "name"), coords={"name": names}))
+    found = summary_table(xr.DataArray(values, dims=("chain", "draw", "quantity"), coords={"quantity": names}))
     stats = idata["sample_stats"]
     steps = np.asarray(stats["gradients"] if "gradients" in stats else stats["n_steps"])
     return {
