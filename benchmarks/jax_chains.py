@@ -1,8 +1,8 @@
 """Many chains on JAX against the compiled engine: ``python -m benchmarks.jax_chains``; results in jax_chains.json.
 
 Everything is one run on one machine: the engine at its best, which is StiefelNUTS or OrthogonalHMC by ``pst.sample``
-with 4 long chains in threads; ChEES and NUTS of ``pst.jax.sample``. A sampler of a problem is a process of its own,
-which samples twice: the first call compiles, the second is timed. Seconds include tuning and starting points and exclude
+with 4 long chains in threads; ChEES and NUTS of ``pst.jax.sample``. A sampler of a problem is a process of its own. It
+samples twice: the first call compiles, the second is timed. Seconds include tuning and starting points, not
 compilation, which is reported twice: without and with JAX's cache on disk (tracing included). ESS is the smallest bulk
 ESS over the identified quantities and over their squares. Whatever device JAX has is used; ``--chains`` is for
 accelerators.
