@@ -110,16 +110,38 @@ def disagreement(one: dict, other: dict) -> float:
     return float(np.max(np.abs(gap) / np.hypot(one["errors"], other["errors"])))
 
 
+BEGIN, END = "<!-- figures of benchmarks/jax_chains.json -->", "<!-- end of figures -->"
+
+
+def write_page(path: Path) -> None:
+    """Put a table of the record between the two marks of a page."""
+    columns = ["problem", "sampler", "chains", "ESS per gradient", "ESS per second", "times the engine"]
+    lines = ["| " + " | ".join([*columns, "compilation, from cache"]) + " |", "|" + "---|" * (len(columns) + 1)]
+    for row in json.loads(RESULTS.read_text()):
+        compiling = "" if row["sampler"] in ENGINE else f"{row['compile']:.0f} s, {row['compile_cached']:.1f} s"
+        lines.append(
+            f"| {row['problem']} | {row['sampler']} | {row['chains']} | {row['ess_per_gradient']:.3f} | "
+            f"{row['ess_per_second']:.0f} | {row['times_engine']:.2f} | {compiling} |"
+        )
+    text = path.read_text()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    path.write_text("\n".join([before + BEGIN, *lines, END]) + after)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", nargs="*", default=list(CASES)[:3])
     parser.add_argument("--chains", type=int, default=512)
     parser.add_argument("--tune", type=int, default=300)
+    parser.add_argument("--page", type=Path, help="write the table of the record into this page, without measuring")
     parser.add_argument("--worker", nargs=5)
     arguments = parser.parse_args()
     if arguments.worker:
         name, sampler, *numbers = arguments.worker
         print(json.dumps(measure(name, sampler, *map(int, numbers))))
+        return
+    if arguments.page:
+        write_page(arguments.page)
         return
     found = []
     with tempfile.TemporaryDirectory() as cache:
