@@ -96,8 +96,9 @@ def test_the_integrator_is_reversible_and_of_second_order(stages):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_normal_numbers(dtype):
-    z = np.asarray(_integrator.gaussian(jax.random.key(1), (20_000, 5, 3), np.dtype(dtype)))
+    z = np.asarray(_integrator.gaussian(jax.random.key(1), (60_000, 5, 3), np.dtype(dtype)))
     assert z.dtype == dtype and np.isfinite(z).all()
+    assert abs((z.astype(float) ** 2).mean() - 1) < 4.5 * np.sqrt(2 / z.size)
     first, second = z.ravel()[: z.size // 2], z.ravel()[z.size // 2 :]  # made from the same radius and angle
     for part in (first, second, (first + second) / np.sqrt(2), (first - second) / np.sqrt(2)):
         assert scipy.stats.kstest(part.astype(float), "norm").pvalue > 0.001
