@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import jax_chains
 from benchmarks.__main__ import Journal, better_expansion, main
 from benchmarks.agreement import verdicts
 from benchmarks.constrained import Mici, constraint, jacobian
@@ -64,6 +65,21 @@ def test_verdicts_disqualify_what_is_wrong_and_nothing_else():
     exact = (np.zeros(40), np.zeros(40))
     known = verdicts({"a": right["a"], "biased": synthetic(rng, shift=4.0)}, exact)
     assert {name for name, row in known.items() if row["disqualified"]} == {"biased"}
+
+
+def test_the_table_of_chains_on_jax_replaces_only_what_is_between_its_marks(tmp_path, monkeypatch):
+    row = {"problem": "a", "sampler": "chees", "chains": 512, "ess_per_gradient": 0.25, "ess_per_second": 1000.0}
+    row |= {"times_engine": 4.5, "compile": 7.0, "compile_cached": 0.5}
+    record, page = tmp_path / "record.json", tmp_path / "page.md"
+    record.write_text(json.dumps([row, row | {"sampler": "StiefelNUTS"}]))
+    page.write_text(f"before\n\n{jax_chains.BEGIN}\nold\n{jax_chains.END}\n\nafter\n")
+    monkeypatch.setattr(jax_chains, "RESULTS", record)
+    for _ in range(2):
+        jax_chains.write_page(page)
+        text = page.read_text()
+        assert text.startswith("before\n\n") and text.endswith("\n\nafter\n") and "old" not in text
+        assert text.count("| a | chees | 512 | 0.250 | 1000 | 4.50 | 7 s, 0.5 s |") == 1
+        assert text.count("| a | StiefelNUTS | 512 | 0.250 | 1000 | 4.50 |  |") == 1
 
 
 def test_jacobian_of_the_constraint():

@@ -19,6 +19,8 @@ from pymc_stiefel.jax._manifolds import Masses, Position, nearest
 FIRST_STEP = 0.3
 CHEES_STEPS = 250
 """Largest number of integration steps of a ChEES trajectory."""
+SHORTEST, LONGEST = 0.6, 1.4
+"""Range of the factors by which the length of a ChEES trajectory varies."""
 TREE_DEPTH = 10
 TUNING_TREE_DEPTH = 7
 """Largest number of doublings of a NUTS trajectory. Before masses are tuned, one long trajectory delays all chains."""
@@ -62,7 +64,9 @@ class Algorithm(Protocol):
     def restart(self, tuning: Any) -> Any:
         """State of the tuning after the masses have changed."""
 
-    def move(self, keys: Any, states: Any, number: Any, tuned: Tuned, masses: Masses, tune: bool) -> tuple[Any, Move]:
+    def move(
+        self, keys: Any, noise: Any, states: Any, number: Any, tuned: Tuned, masses: Masses, tune: bool
+    ) -> tuple[Any, Move]:
         """One transition of every chain."""
 
 
@@ -80,8 +84,8 @@ class ChEES:
 
     @staticmethod
     def _jitter(number):
-        """Quasi-random factors of the length, from 0.6 to 1.4: a fixed length can be a period of the motion."""
-        return 0.6 + 0.8 * dynamic_hmc.halton_sequence(jnp.asarray(number, jnp.int32), 11)
+        """Quasi-random factors of the length: a fixed length can be a period of the motion."""
+        return SHORTEST + (LONGEST - SHORTEST) * dynamic_hmc.halton_sequence(jnp.asarray(number, jnp.int32), 11)
 
     def first(self, dtype):
         state = self._first(jnp.zeros((), jnp.int32), jnp.asarray(FIRST_STEP, dtype))
@@ -89,16 +93,16 @@ class ChEES:
                             jax.tree.map(jnp.asarray, state))  # fmt: skip
 
     def current(self, tuning):
-        return Tuned(tuning.step_size, tuning.trajectory_length)
+        return Tuned(tuning.step_size, jnp.exp(tuning.log_trajectory_length_moving_average))
 
     def final(self, tuning):
-        step_size = jnp.exp(tuning.log_step_size_moving_average)
-        return Tuned(step_size, jnp.maximum(jnp.exp(tuning.log_trajectory_length_moving_average), step_size))
+        length = jnp.exp(tuning.log_trajectory_length_moving_average)
+        return Tuned(jnp.minimum(jnp.exp(tuning.log_step_size_moving_average), LONGEST * length), length)
 
     def update(self, tuning, before, move, masses):
         whiten = jax.vmap(lambda position: _whitened(position, masses))
         new = self._update(
-            tuning,
+            tuning._replace(trajectory_length=self.current(tuning).length),  # BlackJAX raises it to the step size
             whiten(move.proposal.position),
             jax.vmap(lambda state: _velocity(state.position, state.momentum, masses))(move.proposal),
             whiten(before.position),
@@ -111,16 +115,17 @@ class ChEES:
     def restart(self, tuning):
         return tuning
 
-    def move(self, keys, states, number, tuned, masses, tune):
+    def move(self, keys, noise, states, number, tuned, masses, tune):
         # all chains make the same number of steps, so none waits for another
-        steps = jnp.rint(self._jitter(number) * tuned.length / tuned.step_size)
-        steps = jnp.clip(steps, 1, CHEES_STEPS).astype(jnp.int32)
+        length = self._jitter(number) * tuned.length
+        steps = jnp.clip(jnp.ceil(length / tuned.step_size), 1, CHEES_STEPS).astype(jnp.int32)
+        step_size = jnp.minimum(length / steps, tuned.step_size)
 
-        def one(key, state):
-            metric = stiefel_metric(masses)
-            return self._kernel(key, state, self._density, tuned.step_size, metric, num_integration_steps=steps)
+        def one(key, state, noise):
+            metric = stiefel_metric(masses, noise)
+            return self._kernel(key, state, self._density, step_size, metric, num_integration_steps=steps)
 
-        states, info = jax.vmap(one)(keys, states)
+        states, info = jax.vmap(one)(keys, states, noise)
         taken = jnp.full(info.energy.shape, self.stages * steps)
         # BlackJAX reverses the momentum of the proposal and minimises; in the criterion the two signs cancel
         move = Move(info.acceptance_rate, info.is_divergent, info.energy, taken, jnp.zeros_like(taken), info.proposal)
@@ -156,13 +161,13 @@ class NUTS:
         new = self._first(jnp.exp(tuning.log_x))
         return jax.tree.map(lambda x, old: jnp.asarray(x, old.dtype), new, tuning)
 
-    def move(self, keys, states, number, tuned, masses, tune):
+    def move(self, keys, noise, states, number, tuned, masses, tune):
         depth = TUNING_TREE_DEPTH if tune else TREE_DEPTH
 
-        def one(key, state):
-            return self._kernel(key, state, self._density, tuned.step_size, stiefel_metric(masses), depth)
+        def one(key, state, noise):
+            return self._kernel(key, state, self._density, tuned.step_size, stiefel_metric(masses, noise), depth)
 
-        states, info = jax.vmap(one)(keys, states)
+        states, info = jax.vmap(one)(keys, states, noise)
         depth = info.num_trajectory_expansions
         move = Move(info.acceptance_rate, info.is_divergent, info.energy, info.num_integration_steps, depth, None)
         return states, move

@@ -8,11 +8,13 @@ are an attribute of the kinetic energy, because this is the only object that Bla
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from blackjax.mcmc.integrators import IntegratorState
 from blackjax.mcmc.metrics import Metric
 from jax.flatten_util import ravel_pytree
@@ -46,20 +48,47 @@ def apply_root_transposed(L: Any, z: Any) -> Any:
     return L * z if L.ndim == 1 else L.T @ z
 
 
-def draw_momentum(key: Any, position: Position, masses: Masses) -> Position:
-    """Draw a whitened momentum."""
-    keys = jax.random.split(key, len(position.X) + 1)
+def gaussian(key: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """Standard normal numbers by the method of Box and Muller, on CPUs twice as fast as ``jax.random.normal``.
 
-    def draw(key, X, w):
-        A, B = tangent(X, jax.random.normal(key, X.shape, X.dtype), w)
-        return X @ A + B
+    The angle is one of four quadrants and an angle within it, for which the series of sine and cosine are short.
+    """
+    half = -(-int(np.prod(shape)) // 2)
+    kind, digits = (jnp.uint64, 53) if dtype == jnp.float64 else (jnp.uint32, 24)
+    bits = jax.random.bits(key, (2, half), kind)
+    unused = jnp.iinfo(kind).bits - digits
+    uniform = ((bits >> unused).astype(dtype) + 0.5) * 2.0**-digits
+    radius = jnp.sqrt(-2 * jnp.log(uniform[0]))
+    angle = (uniform[1] - 0.5) * (0.5 * np.pi)
+    square, sin, cos = angle * angle, jnp.zeros_like(angle), jnp.zeros_like(angle)
+    for k in reversed(range(9)):
+        sin = sin * square + (-1) ** k / math.factorial(2 * k + 1)
+        cos = cos * square + (-1) ** k / math.factorial(2 * k)
+    turned = (bits[1] & 1) == 1  # the lowest bits are not in ``uniform``
+    radius = jnp.where((bits[1] & 2) == 2, -radius, radius)
+    x, y = radius * cos, radius * sin * angle
+    both = jnp.stack([jnp.where(turned, -y, x), jnp.where(turned, x, y)])
+    return both.ravel()[: int(np.prod(shape))].reshape(shape)
 
-    free = jax.random.normal(keys[-1], position.z.shape, position.z.dtype)
-    return Position(tuple(map(draw, keys[:-1], position.X, masses.w)), free)
+
+def draw_noise(key: Any, positions: Position) -> Position:
+    """Standard normal numbers for the momenta of all chains."""
+    leaves, tree = jax.tree.flatten(positions)
+    keys = jax.random.split(key, len(leaves))
+    return jax.tree.unflatten(tree, [gaussian(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)])
 
 
-def stiefel_metric(masses: Masses) -> Metric:
-    """The metric with the given ``masses``, for BlackJAX."""
+def draw_momentum(noise: Position, position: Position, masses: Masses) -> Position:
+    """A whitened momentum from standard normal numbers."""
+    matrices = []
+    for r, X, w in zip(noise.X, position.X, masses.w, strict=True):
+        A, B = tangent(X, r, w)
+        matrices.append(X @ A + B)
+    return Position(tuple(matrices), noise.z)
+
+
+def stiefel_metric(masses: Masses, noise: Position) -> Metric:
+    """The metric with the given ``masses``, for one transition of BlackJAX, whose momentum is made from ``noise``."""
 
     def is_turning(left, right, total, position_left=None, position_right=None):
         left, right, total = (ravel_pytree(momentum)[0] for momentum in (left, right, total))
@@ -69,7 +98,10 @@ def stiefel_metric(masses: Masses) -> Metric:
     def scale(position, element, *, inv, trans):
         raise NotImplementedError("scaling by the metric is not implemented: no algorithm used here needs it")
 
-    return Metric(lambda key, position: draw_momentum(key, position, masses), KineticEnergy(masses), is_turning, scale)
+    def draw(key, position):
+        return draw_momentum(noise, position, masses)
+
+    return Metric(draw, KineticEnergy(masses), is_turning, scale)
 
 
 def stiefel_integrator(drift: str, stages: int) -> Callable:

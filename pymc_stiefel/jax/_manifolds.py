@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
@@ -30,6 +31,12 @@ class Masses(NamedTuple):
     L: Any  # (d, d) or (d,)
 
 
+def computed(values: Any) -> Any:
+    """``values``, computed once. XLA would compute small products, sines and cosines again for every entry that needs
+    them, which takes two to three times as long on CPUs."""
+    return jax.lax.optimization_barrier(values)
+
+
 def transpose(x: Any) -> Any:
     """Transpose the last two dimensions."""
     return jnp.swapaxes(x, -1, -2)
@@ -42,13 +49,13 @@ def skew(m: Any) -> Any:
 
 def split(X: Any, r: Any) -> tuple[Any, Any]:
     """The parts ``A``, ``B`` of the projection of ``r`` on the tangent space at ``X``."""
-    M = transpose(X) @ r
+    M = computed(transpose(X) @ r)
     return skew(M), complement(X, r - X @ M)
 
 
 def complement(X: Any, B: Any) -> Any:
     """``B`` without its component along ``X``; zero for square matrices."""
-    return B - X @ (transpose(X) @ B) if X.shape[-2] > X.shape[-1] else jnp.zeros_like(B)
+    return B - X @ computed(transpose(X) @ B) if X.shape[-2] > X.shape[-1] else jnp.zeros_like(B)
 
 
 def nearest(X: Any) -> Any:
@@ -89,15 +96,15 @@ def geodesic(X: Any, A: Any, B: Any, t: Any, c: Any, w: Any) -> tuple[Any, Any, 
 def _turn_column(X: Any, A: Any, B: Any, k: int, t: Any, c: Any) -> tuple[Any, Any, Any]:
     """Column k moves along a great circle."""
     x, b = X[..., k], B[..., k]
-    square = jnp.sum(b * b, -1)
+    square = computed(jnp.sum(b * b, -1))
     speed = jnp.sqrt(jnp.where(square > 0, square, 1.0))
     angle = jnp.where(square > 0, c * speed * t, 0.0)
-    cos, sin, speed = jnp.cos(angle)[..., None], jnp.sin(angle)[..., None], speed[..., None]
+    cos, sin, speed = computed((jnp.cos(angle)[..., None], jnp.sin(angle)[..., None], speed[..., None]))
     hat = b / speed
     new, new_b = cos * x + sin * hat, speed * (cos * hat - sin * x)
     others = np.arange(X.shape[-1]) != k
     before = A[..., k, :]
-    after = jnp.where(others, cos * before + 0.5 * sin * jnp.einsum("...n,...np->...p", hat, B), 0.0)
+    after = computed(jnp.where(others, cos * before + 0.5 * sin * jnp.einsum("...n,...np->...p", hat, B), 0.0))
     before = jnp.where(others, before, 0.0)
     B = B + 2 * x[..., :, None] * before[..., None, :] - 2 * new[..., :, None] * after[..., None, :]
     A = A.at[..., k, :].set(after).at[..., :, k].set(-after)
@@ -110,8 +117,8 @@ def _turn_pairs(X: Any, A: Any, B: Any, pairs: list[tuple[int, int]], t: Any, w:
     angle = w[..., i, j] * A[..., i, j] * t
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     R = jnp.broadcast_to(jnp.eye(X.shape[-1], dtype=X.dtype), A.shape)
-    R = R.at[..., i, i].set(cos).at[..., j, j].set(cos).at[..., j, i].set(-sin).at[..., i, j].set(sin)
-    return X @ R, skew(transpose(R) @ A @ R), B @ R
+    R = computed(R.at[..., i, i].set(cos).at[..., j, j].set(cos).at[..., j, i].set(-sin).at[..., i, j].set(sin))
+    return X @ R, A if X.shape[-1] == 2 else skew(transpose(R) @ A @ R), B @ R
 
 
 def _rounds(p: int) -> list[list[tuple[int, int]]]:

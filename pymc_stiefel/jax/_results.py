@@ -18,13 +18,16 @@ _log = logging.getLogger("pymc.stiefel")
 MOST_CHECKED = 20_000_000
 """Largest size of a posterior for which PyMC's convergence checks run, because they sort copies of all draws."""
 RHAT_LIMIT = 1.01
+SHOWN_CHAINS = 256
+"""Number of chains whose R-hat the progress bar shows."""
 
 
 class Store:
     """Arrays (chain, draw, ...), filled from chunks (draw, chain, ...)."""
 
-    def __init__(self, names: list[str], draws: int, chains: int, step_size: float):
+    def __init__(self, names: list[str], draws: int, chains: int, step_size: float, length: float):
         self.names, self.draws, self.chains = names, draws, chains
+        self.step_size, self.length = step_size, length
         self.posterior: dict[str, np.ndarray] = {}
         self.stats: dict[str, np.ndarray] = {"step_size": np.broadcast_to(step_size, (chains, draws))}  # no memory
         self.filled = 0
@@ -41,10 +44,13 @@ class Store:
         self.filled = first + count
 
     def describe(self) -> str:
-        """Text for the progress bar."""
-        lp, steps = self.stats["lp"][:, : self.filled], self.stats["n_steps"][:, : self.filled]
+        """Text for the progress bar; R-hat is that of the log density."""
+        lp, steps = self.stats["lp"][:SHOWN_CHAINS, : self.filled], self.stats["n_steps"][:, : self.filled]
         diverging = int(self.stats["diverging"][:, : self.filled].sum())
-        return f"{steps.mean():.1f} gradients per draw, {diverging} divergences, R-hat of log density {rhat(lp):.3f}"
+        return (
+            f"step {self.step_size:.3g}, length {self.length:.3g}, {steps.mean():.1f} gradients, "
+            f"{diverging} divergences, R-hat {rhat(lp):.3f}"
+        )
 
 
 def rhat(values: np.ndarray) -> float:

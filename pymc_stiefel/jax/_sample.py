@@ -22,6 +22,7 @@ from pymc_stiefel.analysis import nested_rhat
 from pymc_stiefel.jax import _adaptation as adaptation
 from pymc_stiefel.jax._algorithms import ALGORITHMS, flip, reflect, repaired
 from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
+from pymc_stiefel.jax._integrator import draw_noise
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
 from pymc_stiefel.jax._results import Store, convergence_warnings, to_inference_data
 
@@ -29,7 +30,7 @@ __all__ = ["Sampler", "sample"]
 
 _log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear together with PyMC's
 
-CHUNK_BYTES = 2**25
+CHUNK_BYTES = 2**23
 PROGRESS_STEPS = 10
 STARTS_TRIED = 10
 LEAST_FLIPS, MOST_FLIPS = 1e-3, 0.99
@@ -202,6 +203,7 @@ class Sampler:
         attributes = {
             "sampling_time": time.perf_counter() - start,
             "tuning_time": tuning_time,
+            "compile_time": run.compile_time,
             "tuning_steps": tune,
             "algorithm": self.algorithm,
             "drift": run.drift,
@@ -273,12 +275,20 @@ class _Run:
         self.algorithm = ALGORITHMS[sampler.algorithm](density, self.drift, sampler.target_accept)
         self._tune_chunk = jax.jit(self._tuning)
         self._draw_chunk = jax.jit(self._drawing)
+        self.compile_time = 0.0
+
+    def _compile(self, program, *arguments) -> None:
+        """Compile a program before its first call, which then finds it in JAX's cache."""
+        start = time.perf_counter()
+        program.lower(*arguments).compile()
+        self.compile_time += time.perf_counter() - start
 
     def _transition(self, key, states, number, tuned, masses, tune):
         """One draw of every chain: a trajectory, then changes of sign. Also tells how many chains changed a sign."""
-        move_key, flip_key = jax.random.split(key)
+        move_key, flip_key, noise_key = jax.random.split(key, 3)
         keys = jax.random.split(move_key, self.chains)
-        new, move = self.algorithm.move(keys, states, number, tuned, masses, tune)
+        noise = draw_noise(noise_key, states.position)
+        new, move = self.algorithm.move(keys, noise, states, number, tuned, masses, tune)
         new = repaired(new)
         keys, flipped = jax.random.split(flip_key, self.chains), jnp.zeros(self.chains)
         if self.density.reflected:
@@ -324,14 +334,19 @@ class _Run:
         for first in range(0, tune, max(chunk, 1)):
             numbers = np.arange(first, min(first + chunk, tune))
             ends = np.array([number + 1 in adaptation.WINDOWS and number + 1 <= last for number in numbers])
+            if first == 0 or len(numbers) < chunk:
+                self._compile(self._tune_chunk, carry, key, numbers, ends)
             carry, (diverging, flipped) = self._tune_chunk(carry, key, numbers, ends)
             accepted += float(np.sum(np.asarray(flipped)[numbers >= tune - tune // 2]))
-            step_size = float(self.algorithm.current(carry[1]).step_size)
-            report(len(numbers), f"tuning, step size {step_size:.3g}, {int(diverging[-1])} chains diverge")
+            report(len(numbers), lambda carry=carry, count=diverging[-1]: self._tuning_text(carry, count))
         states, tuning, masses, _ = carry
         if tune > 1:
             self.flips = self.flips and LEAST_FLIPS < accepted / (self.chains * (tune // 2)) < MOST_FLIPS
         return states, jax.jit(self.algorithm.final)(tuning), masses
+
+    def _tuning_text(self, carry, diverging) -> str:
+        step_size, length = self.algorithm.current(carry[1])
+        return f"tuning, step {step_size:.3g}, length {length:.3g}, {int(diverging)} chains diverge"
 
     def _drawing(self, states, key, numbers, tuned, masses):
         def step(states, number):
@@ -339,14 +354,14 @@ class _Run:
             error = [jax.vmap(orthogonality_error)(X) for X in states.position.X]
             stats = {
                 "lp": states.logdensity,
-                "acceptance_rate": move.acceptance_rate,
+                "acceptance_rate": move.acceptance_rate.astype(np.float32),
                 "diverging": move.diverging,
                 "energy": move.energy,
-                "n_steps": move.n_steps.astype(np.int32),
-                "tree_depth": move.tree_depth.astype(np.int32),
+                "n_steps": move.n_steps.astype(np.int16),
+                "tree_depth": move.tree_depth.astype(np.int8),
             }
             if error:
-                stats["orthogonality_error"] = jnp.max(jnp.stack(error), axis=0)
+                stats["orthogonality_error"] = jnp.max(jnp.stack(error), axis=0).astype(np.float32)
             return states, (jax.vmap(self.variables)(states.position), stats)
 
         return jax.lax.scan(step, states, numbers)
@@ -357,25 +372,27 @@ class _Run:
         largest = max(1, min(CHUNK_BYTES // max(size, 1), -(-draws // PROGRESS_STEPS)))
         count = -(-draws // largest)
         chunk = -(-draws // count)  # equal chunks, so that one program is compiled; surplus draws are dropped
-        store = Store(names, draws, self.chains, float(tuned.step_size))
+        store = Store(names, draws, self.chains, float(tuned.step_size), float(tuned.length))
         for first in range(0, draws, chunk):
             numbers = np.arange(first, first + chunk)
+            if first == 0:
+                self._compile(self._draw_chunk, states, key, numbers, tuned, masses)
             states, (values, stats) = self._draw_chunk(states, key, numbers, tuned, masses)
             store.add(first, values, stats)
             done = min(chunk, draws - first)
-            report(done, f"step size {float(tuned.step_size):.3g}, " + store.describe())
+            report(done, store.describe)
         return store
 
 
 @contextmanager
 def _progress(show: bool, total: int, chains: int):
-    """A function ``report(draws, text)`` that moves a progress bar."""
+    """A function ``report(draws, describe)`` that moves a progress bar. The text is not computed without one."""
     if not show:
-        yield lambda done, text: None
+        yield lambda done, describe: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = [TextColumn(f"{chains} chains"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()]
     with Progress(*columns, TextColumn("{task.description}")) as bar:
         task = bar.add_task("compiling", total=total)
-        yield lambda done, text: bar.update(task, advance=done, description=text)
+        yield lambda done, describe: bar.update(task, advance=done, description=describe())

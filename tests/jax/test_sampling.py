@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import scipy.stats
 from pymc.distributions.transforms import Chain, log, ordered
 
 jax = pytest.importorskip("jax")
@@ -91,6 +92,32 @@ def test_the_integrator_is_reversible_and_of_second_order(stages):
     ends = (travel(start, 0.2, 5), travel(start, 0.1, 10))
     errors = [abs(float(energy(end.momentum) - end.logdensity) - total) for end in ends]
     assert 2.5 < errors[0] / errors[1] < 6
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_normal_numbers(dtype):
+    z = np.asarray(_integrator.gaussian(jax.random.key(1), (60_000, 5, 3), np.dtype(dtype)))
+    assert z.dtype == dtype and np.isfinite(z).all()
+    assert abs((z.astype(float) ** 2).mean() - 1) < 4.5 * np.sqrt(2 / z.size)
+    first, second = z.ravel()[: z.size // 2], z.ravel()[z.size // 2 :]  # made from the same radius and angle
+    for part in (first, second, (first + second) / np.sqrt(2), (first - second) / np.sqrt(2)):
+        assert scipy.stats.kstest(part.astype(float), "norm").pvalue > 0.001
+    assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 4.5 / np.sqrt(first.size)
+    assert _integrator.gaussian(jax.random.key(1), (3,), np.dtype(dtype)).shape == (3,)  # an odd number
+    assert _integrator.gaussian(jax.random.key(1), (4, 0), np.dtype(dtype)).shape == (4, 0)
+
+
+def test_chees_steps_are_equal_parts_of_the_trajectory():
+    """With a flat density nothing limits the step size, and it would become larger than the trajectory."""
+    with pm.Model():
+        pst.UnitVector("u", n=6)
+        idata = pst.jax.sample(
+            50, tune=200, chains=64, random_seed=1, progressbar=False, compute_convergence_checks=False
+        )
+    assert float(idata["sample_stats"]["step_size"][0, 0]) < 6
+    u = np.asarray(idata["posterior"]["u"])
+    again = (u[:, 1:] ** 2 * u[:, :-1] ** 2).mean() - 1 / 36
+    assert again < 0.2 * ((u**4).mean() - 1 / 36)  # a step of any length would halve the deviation of a square
 
 
 def test_pooled_moments_are_those_of_all_draws():
