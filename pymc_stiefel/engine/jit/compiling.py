@@ -17,6 +17,7 @@ from numba import types
 from numba.core.ccallback import CFunc
 from numba.core.registry import CPUDispatcher
 
+from pymc_stiefel.engine.jit import collection  # noqa: F401 (registers a listener)
 from pymc_stiefel.engine.jit.caching import enable_cache
 from pymc_stiefel.engine.jit.interrupts import interrupts_kept
 from pymc_stiefel.engine.jit.linking import InnerCompiler
