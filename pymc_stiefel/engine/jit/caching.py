@@ -42,12 +42,19 @@ def _load(cache, *arguments):
         return None
 
 
+_refused: set[tuple[str, str]] = set()
+"""Folders that could not be written, and why: one warning is enough."""
+
+
 def _save(cache, *arguments):
     """Save to the cache. If the disk is full or read-only, the next process compiles again."""
     try:
         _numba_save(cache, *arguments)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
-        reason = getattr(error, "strerror", None) or error  # without the names of files, which would be many warnings
+        reason = str(getattr(error, "strerror", None) or error)
+        if (cache.cache_path, reason) in _refused:
+            return
+        _refused.add((cache.cache_path, reason))
         text = (
             f"compiled code could not be saved in {cache.cache_path} ({reason}), and every process compiles it again. "
             "Make space there, or choose a writable folder by the environment variables NUMBA_CACHE_DIR=... and "
