@@ -79,7 +79,8 @@ def _replace_batched_dot(fgraph, node):
     return [Blockwise(Product(), node.op.signature)(*node.inputs)] if type(node.op.core_op) is Dot else None
 
 
-optdb.register(NAME, in2out(_replace_dot, _replace_batched_dot, name=NAME), position=99)  # after all others, and only if asked for
+# after all others, and only if asked for
+optdb.register(NAME, in2out(_replace_dot, _replace_batched_dot, name=NAME), position=99)
 
 
 # ---------------------------------------------------------------- the routine
@@ -180,7 +181,7 @@ def _funcify_batched_product(op, node=None, **kwargs):
     def batched_product(x, y):
         (count, m, k), (other, l, n) = x.shape, y.shape
         if count != other or k != l:
-            raise ValueError("the matrices of a batch of products do not fit: their numbers, or columns and rows, differ")
+            raise ValueError("the matrices of a batch of products do not fit: their numbers, or inner sizes, differ")
         out = np.empty((count, m, n))
         (x_next, x_row, x_column), (y_next, y_row, y_column) = x.strides, y.strides
         first, second, result = x.ctypes.data, y.ctypes.data, out.ctypes.data

@@ -92,7 +92,7 @@ def _finalize_in_context(self: JITCodeLibrary) -> None:
 
 @contextmanager
 def linked_once() -> Iterator[None]:
-    """Context in which this thread optimises and translates inner functions only as parts of those that Python calls."""
+    """Context in which this thread optimises inner functions only as parts of those that Python calls."""
     Compiler.compile_extra = _compile_in_context
     JITCPUCodegen.unserialize_library = _unserialize_in_context
     JITCodeLibrary._finalize_specific = _finalize_in_context
