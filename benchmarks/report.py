@@ -60,8 +60,8 @@ STARTUP = """
 CPU seconds and wall-clock seconds of processes that start with empty compile caches (cold) and with those that the same
 process has left (warm). *sample* is a whole process with `pm.sample(draws=10, tune=10)`, imports included; *draw* is
 the step method's first draw, from the finished model on (nutpie: the compiled density). Cold, this includes compiling
-the engine, which happens once after installation. `import pymc_stiefel` adds {imported:.2f} CPU seconds to `import pymc`.
-Made by `python -m benchmarks.startup`.
+the engine, which happens once after installation. `import pymc_stiefel` adds {imported:.2f} CPU seconds to `import
+pymc`. Made by `python -m benchmarks.startup`.
 """
 
 
