@@ -33,6 +33,7 @@ def make(tmp_path, monkeypatch):
     def load():
         spec = importlib.util.spec_from_file_location("triple", path)
         module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "triple", module)
         spec.loader.exec_module(module)
         return compiled(module.triple)
 
@@ -69,12 +70,11 @@ def test_a_disk_that_cannot_be_written(make, monkeypatch, number):
 PYTENSOR = """
 import sys, warnings
 import numpy as np, pytensor, pytensor.tensor as pt
-from pymc_stiefel.engine.jit.caching import forgiving_caches
+import pymc_stiefel
 warnings.simplefilter("always")
 x = pt.vector()
-with forgiving_caches():
-    function = pytensor.function([x], [pt.exp(x)], mode="NUMBA")
-    (value,) = function(np.arange(3.0))
+function = pytensor.function([x], [pt.exp(x)], mode="NUMBA")
+(value,) = function(np.arange(3.0))
 print(value.tolist())
 """
 
@@ -109,6 +109,30 @@ with pm.Model():
                       compute_convergence_checks=False)
 print(trace["posterior"]["u"].values.tobytes().hex())
 """
+
+
+FULL = """
+import resource, sys, warnings
+import numpy as np, pymc as pm, pymc_stiefel as pst
+with pm.Model() as model:
+    x = pm.Normal("x", shape=3)
+    pm.Deterministic("y", 2 * x + 1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # writing more is an OSError, as on a full disk
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    function = model.compile_fn(model.unobserved_value_vars, mode="NUMBA")
+    print([value.tolist() for value in function({"x": np.arange(3.0)})])
+print([str(w.message) for w in caught if "could not be saved" in str(w.message)], file=sys.stderr)
+"""
+
+
+def test_a_full_disk_ends_no_function_of_pymc(tmp_path):
+    process = run(FULL, tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert out.strip() == "[[0.0, 1.0, 2.0], [1.0, 3.0, 5.0]]"
+    assert err.count("could not be saved") == 1  # one warning, not one for each function
+    assert f"could not be saved in {tmp_path}/p/numba" in err and "PYTENSOR_FLAGS=base_compiledir" in err
 
 
 @pytest.mark.integration

@@ -6,10 +6,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import Dot
 
 from pymc_stiefel.compile._density import numba_mode
-from pymc_stiefel.compile.rewrites.products import Product
+from pymc_stiefel.compile.rewrites.products import BatchedProduct, Product
 
 SIZES = [(1, 1, 1), (3, 4, 5), (30, 3, 30), (3, 30, 30), (1, 60, 70), (60, 1, 70), (40, 50, 1), (25, 31, 17)]
 READINGS = {
@@ -62,3 +63,26 @@ def test_other_types_are_left_to_pytensor(dtype):
     assert not any(isinstance(node.op, Product) for node in function.maker.fgraph.apply_nodes)
     a = np.arange(9).reshape(3, 3).astype(dtype)
     np.testing.assert_allclose(function(a), a @ a)
+
+
+@pytest.mark.parametrize("left", READINGS)
+def test_batches(left):
+    """Of as many matrices on both sides, or of one matrix with a batch."""
+    x, y, z = pt.dtensor3("x"), pt.dtensor3("y"), pt.dmatrix("z")
+    reading = READINGS[left][1]
+    function = pytensor.function([x, y, z], [x @ y, x @ reading(z)], mode=numba_mode())
+    ops = {type(getattr(node.op, "core_op", node.op)) for node in function.maker.fgraph.apply_nodes}
+    assert {Product, BatchedProduct} & ops and not {Dot, BatchedDot} & ops
+    rng = np.random.default_rng(1)
+    for m, n, k in SIZES:
+        first, second, one = rng.standard_normal((4, m, k)), rng.standard_normal((4, k, n)), rng.standard_normal((k, n))
+        both = function(first, second, np.ascontiguousarray(READINGS[left][0](one)))
+        for result, expected in zip(both, (first @ second, first @ one), strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_batches_that_do_not_fit():
+    x, y = pt.dtensor3s("x", "y")
+    function = pytensor.function([x, y], pt.matmul(x, y), mode=numba_mode())
+    with pytest.raises(ValueError, match=r"do not fit|broadcast"):
+        function(np.ones((3, 2, 2)), np.ones((3, 3, 2)))

@@ -37,7 +37,7 @@ from pymc_stiefel.compile.rewrites import functions as _functions
 from pymc_stiefel.compile.rewrites import products as _products
 from pymc_stiefel.compile.rewrites import sums as _sums
 from pymc_stiefel.compile.rewrites import symmetric as _symmetric
-from pymc_stiefel.engine.jit.caching import forgiving_caches
+from pymc_stiefel.engine.jit.linking import linked_once
 from pymc_stiefel.engine.stochastic_kernels import no_batches
 from pymc_stiefel.ops import without_manifold_check
 
@@ -138,7 +138,7 @@ class ModelDensity:
     def _compile(self) -> None:
         inputs, outputs, givens = self._graph
         try:
-            with pytensor.config.change_flags(**STRICT), forgiving_caches():
+            with pytensor.config.change_flags(**STRICT), linked_once():
                 self._function = compile(inputs, outputs, givens=givens, mode=numba_mode(), **self._compile_kwargs)
                 self._function.trust_input = True
                 self._link()
@@ -296,7 +296,7 @@ class ModelDensity:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        with forgiving_caches():
+        with linked_once():
             if self.is_slow:
                 self._link_python()
             else:

@@ -8,11 +8,37 @@ from pymc_stiefel.engine.jit.compiling import compiled, part
 
 
 @part
+def reverses(matrix):
+    """Whether the determinant is negative. ``np.linalg.det`` would take two seconds to compile."""
+    n, negative, left = len(matrix), False, np.empty(matrix.shape)
+    for i in range(n):
+        for j in range(n):
+            left[i, j] = matrix[i, j]
+    for k in range(n):
+        best = k
+        for i in range(k + 1, n):
+            if abs(left[i, k]) > abs(left[best, k]):
+                best = i
+        pivot = left[best, k]
+        if pivot == 0.0:
+            return False
+        negative ^= (pivot < 0.0) ^ (best != k)
+        for j in range(k, n):
+            left[best, j], left[k, j] = left[k, j], left[best, j]
+        for i in range(k + 1, n):
+            factor = left[i, k] / pivot
+            for j in range(k, n):
+                left[i, j] -= factor * left[k, j]
+    return negative
+
+
+@part
 def signed_svd(Z, special):
     """Thin SVD; for ``special`` with U V' a rotation and the sign of the determinant in the last singular value."""
     U, s, Vt = np.linalg.svd(Z, False)
-    if special and np.linalg.det(U) * np.linalg.det(Vt) < 0:
-        U[:, -1] = -U[:, -1]
+    if special and reverses(U) != reverses(Vt):
+        for i in range(len(U)):  # an assignment of columns would compile the text of its error: a second
+            U[i, -1] = -U[i, -1]
         s[-1] = -s[-1]
     return U, s, Vt
 

@@ -28,7 +28,7 @@ from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
 from pymc_stiefel.normalizers._functions import log_hyp0f1
-from pymc_stiefel.ops._curvature import polar_curvature, signed_svd
+from pymc_stiefel.ops._curvature import polar_curvature, reverses, signed_svd
 from pymc_stiefel.ops._normalizers import (
     Curvature,
     LogBingham,
@@ -79,7 +79,7 @@ def _orthogonality_error(Z):
 def _polar(n, p, special, first, second, out):
     """The polar factor, see ``ops.polar_numpy``; ``out`` may be ``first``."""
     Z, X = numba.carray(first, (n, p)), numba.carray(out, (n, p))
-    if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and np.linalg.det(Z) < 0):
+    if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and reverses(Z)):
         copy_matrix(Z, X)
     elif not np.all(np.isfinite(Z)):  # numba's svd would raise
         X[:] = np.nan
@@ -240,7 +240,7 @@ def _funcify_checked_projection(op, node=None, **kwargs):
         X64 = _double(X)
         if not _orthogonality_error(X64) <= tolerance:
             raise ValueError("the initial value is not orthonormal; project it with pymc_stiefel.geometry.polar")
-        if special and np.linalg.det(X64) < 0:
+        if special and reverses(X64):
             raise ValueError("the initial value has determinant -1, a rotation has +1; flip the sign of one column")
         result = np.empty(X.shape)
         kernel(X.shape[0], X.shape[1], special, X64.ctypes, X64.ctypes, result.ctypes)

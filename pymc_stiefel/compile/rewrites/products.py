@@ -14,8 +14,10 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
-from pytensor.tensor.type import matrix
+from pytensor.tensor.type import matrix, tensor3
 
 from pymc_stiefel.engine.jit.blas import LARGE
 from pymc_stiefel.engine.jit.caching import source_key
@@ -47,6 +49,20 @@ class Product(Op):
         output_storage[0][0] = np.dot(*inputs)
 
 
+class BatchedProduct(Op):
+    """``x @ y`` for two batches of as many matrices. It stands in for ``BatchedDot``."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs):
+        x, y = inputs
+        batch = x.type.shape[0] if y.type.shape[0] is None else y.type.shape[0]
+        return Apply(self, [x, y], [tensor3(dtype="float64", shape=(batch, x.type.shape[1], y.type.shape[2]))])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.matmul(*inputs)
+
+
 @node_rewriter([Dot])
 def _replace_dot(fgraph, node):
     if any(variable.dtype != "float64" for variable in (*node.inputs, *node.outputs)):
@@ -54,7 +70,17 @@ def _replace_dot(fgraph, node):
     return [Product()(*node.inputs)]
 
 
-optdb.register(NAME, in2out(_replace_dot), position=99)  # after all others, and only if asked for
+@node_rewriter([BatchedDot, Blockwise])
+def _replace_batched_dot(fgraph, node):
+    if any(variable.dtype != "float64" for variable in (*node.inputs, *node.outputs)):
+        return None
+    if isinstance(node.op, BatchedDot):
+        return [BatchedProduct()(*node.inputs)]
+    return [Blockwise(Product(), node.op.signature)(*node.inputs)] if type(node.op.core_op) is Dot else None
+
+
+# after all others, and only if asked for
+optdb.register(NAME, in2out(_replace_dot, _replace_batched_dot, name=NAME), position=99)
 
 
 # ---------------------------------------------------------------- the routine
@@ -145,3 +171,23 @@ def _funcify_product(op, node=None, **kwargs):
         return out
 
     return product, _VERSION
+
+
+@register_funcify_default_op_cache_key(BatchedProduct)
+def _funcify_batched_product(op, node=None, **kwargs):
+    routine = _routine.load()
+
+    @numba_basic.numba_njit
+    def batched_product(x, y):
+        (count, m, k), (other, l, n) = x.shape, y.shape
+        if count != other or k != l:
+            raise ValueError("the matrices of a batch of products do not fit: their numbers, or inner sizes, differ")
+        out = np.empty((count, m, n))
+        (x_next, x_row, x_column), (y_next, y_row, y_column) = x.strides, y.strides
+        first, second, result = x.ctypes.data, y.ctypes.data, out.ctypes.data
+        for i in range(count):
+            left, right, place = first + i * x_next, second + i * y_next, result + 8 * i * m * n
+            routine(m, n, k, left, x_row // 8, x_column // 8, right, y_row // 8, y_column // 8, place)
+        return out
+
+    return batched_product, _VERSION

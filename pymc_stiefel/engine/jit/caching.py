@@ -6,9 +6,8 @@ import hashlib
 import pickle
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache, partial
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ def enable_cache(target, function) -> None:
         target.enable_caching()
     except RuntimeError:  # numba found no directory it may write to
         return
-    cache = target._cache
-    cache.load_overload, cache.save_overload = partial(_load, cache), partial(_save, cache)
     cache_file: Any = getattr(target._cache, "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = (cache_file._source_stamp, source_key(function.__code__.co_filename))
@@ -45,27 +42,29 @@ def _load(cache, *arguments):
         return None
 
 
+_refused: set[tuple[str, str]] = set()
+"""Folders that could not be written, and why: one warning is enough."""
+
+
 def _save(cache, *arguments):
     """Save to the cache. If the disk is full or read-only, the next process compiles again."""
     try:
         _numba_save(cache, *arguments)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(getattr(error, "strerror", None) or error)
+        if (cache.cache_path, reason) in _refused:
+            return
+        _refused.add((cache.cache_path, reason))
         text = (
-            f"compiled code could not be saved in {cache.cache_path}: {error}. Make space there, or set the "
-            "environment variable NUMBA_CACHE_DIR to a writable folder"
+            f"compiled code could not be saved in {cache.cache_path} ({reason}), and every process compiles it again. "
+            "Make space there, or choose a writable folder by the environment variables NUMBA_CACHE_DIR=... and "
+            "PYTENSOR_FLAGS=base_compiledir=..."
         )
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-@contextmanager
-def forgiving_caches() -> Iterator[None]:
-    """Context in which all caches of numba are handled this way, for example those of PyTensor's functions."""
-    before = Cache.load_overload, Cache.save_overload
-    Cache.load_overload, Cache.save_overload = _load, _save
-    try:
-        yield
-    finally:
-        Cache.load_overload, Cache.save_overload = before
+# PyMC and PyTensor compile functions of a model as well, with the same cache, and end in numba's error
+Cache.load_overload, Cache.save_overload = _load, _save
 
 
 _PACKAGE = Path(__file__).parent.parent.parent

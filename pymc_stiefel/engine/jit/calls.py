@@ -102,6 +102,8 @@ def native_call(function: Any, size: int, inputs: list[types.Array]) -> Any:
     """
     all_inputs = (types.Array(types.float64, 1, "C"), *inputs)
     _, folded = function.fold_argument_types(all_inputs, {})  # PyTensor's functions take *args: one tuple
+    if isinstance(folded[0], types.BaseTuple):  # of the type that a call from Python has, which `check` makes
+        folded = (types.BaseTuple.from_types(folded[0].types),)
     function.compile(folded)
     result = function.overloads[folded]
     output_type = result.signature.return_type

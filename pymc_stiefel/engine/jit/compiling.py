@@ -9,19 +9,18 @@ way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import llvmlite.binding
 import numba
 from numba import types
 from numba.core.ccallback import CFunc
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
+from pymc_stiefel.engine.jit import collection  # noqa: F401 (registers a listener)
 from pymc_stiefel.engine.jit.caching import enable_cache
 from pymc_stiefel.engine.jit.interrupts import interrupts_kept
+from pymc_stiefel.engine.jit.linking import InnerCompiler
 
 UNCOUNTED = {"_nrt": False}
 """Option of the engine: its arrays outlive every call, so it allocates nothing and does not count references.
@@ -33,36 +32,11 @@ UNLOCKED = {"nogil": True}
 """Option of long-running functions: they release the GIL, so that chains can run in threads of one process."""
 
 
-class _LinkedLibrary(JITCodeLibrary):
-    """Code that is only linked into its callers, which optimise it and generate the machine code."""
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        return 0  # as for every function without wrappers
-
-    @property
-    def codegen(self) -> Any:
-        return SimpleNamespace(set_env=lambda name, environment: None)
-
-
-class _InnerCompiler(Compiler):
-    def compile_extra(self, func: Any) -> Any:
-        self.state.library = _LinkedLibrary(self.state.targetctx.codegen(), func.__qualname__)
-        self.state.library.enable_object_caching()
-        return super().compile_extra(func)
-
-
 _LINKED = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
-    "pipeline_class": _InnerCompiler,
+    "pipeline_class": InnerCompiler,
 }
 
 
