@@ -165,9 +165,10 @@ def peers_section(results: dict) -> list[str]:
         lines += [*markdown(("problem", "StiefelNUTS, relative to the best peer"), listed), ""]
     for problem, table in results["problems"].items():
         lines += [f"### {problem}", "", *markdown(HEAD, rows_of(table)), ""]
-        notes = [(name, run["note"]) for name, row in table.items() for run in row.get("runs", []) if run["note"]]
-        if notes:
-            lines += [*(f"- {name}: {note}" for name, note in notes), ""]
+        notes = {name: [run["note"] for run in row.get("runs", []) if run["note"]] for name, row in table.items()}
+        if any(notes.values()):
+            lines += ["In each run (the values of the two chains):", ""]
+            lines += [*(f"- {name}: {'; '.join(dict.fromkeys(found))}" for name, found in notes.items() if found), ""]
     return lines
 
 
