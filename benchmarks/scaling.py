@@ -28,9 +28,9 @@ from benchmarks.problems import PROBLEMS
 from pymc_stiefel import geometry
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
-from pymc_stiefel.plots._figures import PALETTE
 from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_density
 from pymc_stiefel.engine.sampler import Sampler, Settings
+from pymc_stiefel.plots._figures import PALETTE
 
 HERE = Path(__file__).parent
 DRIFTS = ("splitting", "cayley", "geodesic")
@@ -228,7 +228,11 @@ def draw_picture(record: dict, path: Path) -> None:
     for drift in DRIFTS:
         cells = record["matrices"]
         axes[1].loglog(
-            [row["matrices"] for row in cells], [1e6 * row[drift] for row in cells], "k", ls=styles[drift], label="Cayley" if drift == "cayley" else drift
+            [row["matrices"] for row in cells],
+            [1e6 * row[drift] for row in cells],
+            "k",
+            ls=styles[drift],
+            label="Cayley" if drift == "cayley" else drift,
         )
     axes[1].set(xlabel="number of 10 × 3 matrices", title="many matrices")
     for key, style in (("leapfrog", "-"), ("density", "--")):

@@ -41,7 +41,9 @@ def run_r(code: str, load: str, Y: np.ndarray) -> tuple[xr.Dataset, float]:
             chains.append(np.loadtxt(folder / "draws.txt")[-DRAWS:])
     draws = np.stack(chains)
     M = draws[..., 1:].reshape(CHAINS, DRAWS, *Y.shape[::-1]).swapaxes(-1, -2)  # R stores columns
-    return xr.Dataset({"sigma": (("chain", "draw"), draws[..., 0]), "M": (("chain", "draw", "row", "column"), M)}), seconds
+    return xr.Dataset(
+        {"sigma": (("chain", "draw"), draws[..., 0]), "M": (("chain", "draw", "row", "column"), M)}
+    ), seconds
 
 
 def run_ours(Y: np.ndarray) -> tuple[xr.Dataset, float]:

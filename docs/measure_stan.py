@@ -1,4 +1,4 @@
-"""Run the Stan programs of howto/from_stan.md beside the model of that page (pip install pystan): its table of timings."""
+"""Run the Stan programs of howto/from_stan.md beside its model (pip install pystan): the table of that page."""
 
 from __future__ import annotations
 

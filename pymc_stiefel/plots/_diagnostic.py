@@ -1,4 +1,4 @@
-"""Pictures of how well a subspace is known, and of how well it was sampled.
+"""Plots of how well a subspace is known, and of how well it was sampled.
 
 Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
 panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Angles are in
