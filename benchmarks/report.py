@@ -94,7 +94,8 @@ def rows_of(table: dict[str, dict]) -> list[list[str]]:
 
 
 def markdown(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+    escaped = [[cell.replace("|", r"\|") for cell in cells] for cells in rows]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *escaped)]
 
 
 def best_ratios(results: dict) -> dict[str, float]:

@@ -89,8 +89,9 @@ axes[0].set(xlabel="time", ylabel="level, in units of each series")
 axes[0].legend(fontsize=8)
 for k, colour in enumerate(("C0", "C1")):
     low, high = np.quantile(errors[..., k], [0.05, 0.95], axis=0)
-    axes[1].fill_between(range(T), low - 5 * k, high - 5 * k, color=colour, lw=0.8, label=f"relation {k + 1}")
-axes[1].set(xlabel="time", ylabel="equilibrium error, 90 % band (second one shifted)")
+    label = f"relation {k + 1}" + ", shifted down" * k
+    axes[1].fill_between(range(T), low - 5 * k, high - 5 * k, color=colour, lw=0.8, label=label)
+axes[1].set(xlabel="time", ylabel="equilibrium error, 90 % band")
 axes[1].legend(fontsize=8)
 
 # %%
