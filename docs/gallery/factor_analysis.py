@@ -48,8 +48,8 @@ print(model.str_repr())
 # %%
 with model:
     idata = pm.sample(
-        700, tune=500, chains=4, target_accept=0.95, random_seed=1, progressbar=False, compute_convergence_checks=False
-    )
+        chains=4, target_accept=0.95, random_seed=1, progressbar=False, compute_convergence_checks=False
+    )  # fmt: skip
     warnings = pst.check(idata)
 warnings
 
