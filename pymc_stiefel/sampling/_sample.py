@@ -243,7 +243,7 @@ class StiefelSampler:
         try:
             run = self._prepare(model, chains, initvals, random_seed, compile_kwargs or {})
         except Unsupported as reason:
-            _log.debug("The model is handed to pm.sample: %s.", reason)
+            _log.debug("The model is passed to pm.sample: %s.", reason)
             handed_on = {"tune": tune, "compile_kwargs": compile_kwargs, "progressbar_theme": self.progressbar_theme}
             handed_on |= {"callback": self.callback, "step": self.step, "initvals": initvals, "var_names": names}
             handed_on = {name: value for name, value in (handed_on | self._handed_on).items() if value is not None}
