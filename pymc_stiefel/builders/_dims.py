@@ -54,7 +54,9 @@ def inner_dim(name: str, argument: str, dim: Any, length: int, suffix: str) -> s
 def _check_dim(argument: str, model: pm.Model, name: str, dim: str, length: int | None) -> None:
     if dim not in model.dim_lengths:
         known = ", ".join(map(str, model.dim_lengths)) or "none"
-        raise ValueError(f"{argument} of {name!r}: {dim!r} is not a dim of the model, which has {known}; add it to coords")
+        raise ValueError(
+            f"{argument} of {name!r}: {dim!r} is not a dim of the model, which has {known}; add it to coords"
+        )
     has = int(model.dim_lengths[dim].eval())
     if length is not None and has != length:
         raise ValueError(f"{argument}: {name!r} has {length} along {dim!r}, which has length {has}")
