@@ -96,7 +96,8 @@ def rows_of(table: dict[str, dict]) -> list[list[str]]:
 
 
 def markdown(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *rows)]
+    escaped = [[cell.replace("|", r"\|") for cell in cells] for cells in rows]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *escaped)]
 
 
 def best_ratios(results: dict) -> dict[str, float]:
@@ -167,9 +168,10 @@ def peers_section(results: dict) -> list[str]:
         lines += [*markdown(("problem", "StiefelNUTS, relative to the best peer"), listed), ""]
     for problem, table in results["problems"].items():
         lines += [f"### {problem}", "", *markdown(HEAD, rows_of(table)), ""]
-        notes = [(name, run["note"]) for name, row in table.items() for run in row.get("runs", []) if run["note"]]
-        if notes:
-            lines += [*(f"- {name}: {note}" for name, note in notes), ""]
+        notes = {name: [run["note"] for run in row.get("runs", []) if run["note"]] for name, row in table.items()}
+        if any(notes.values()):
+            lines += ["In each run (the values of the two chains):", ""]
+            lines += [*(f"- {name}: {'; '.join(dict.fromkeys(found))}" for name, found in notes.items() if found), ""]
     return lines
 
 

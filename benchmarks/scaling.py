@@ -2,7 +2,7 @@
 
 Processor time of a leapfrog against n and p for the three drifts on a density that costs nothing; against the number
 of matrices and of data; and the memory of a chain. One thread, the best of several repetitions. Results go to
-``benchmarks/scaling.json``, the picture to ``docs/images/scaling.png``.
+``benchmarks/scaling.json``, the picture to ``docs/images/scaling.png``. ``--redraw`` draws the picture from the record.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_density
 from pymc_stiefel.engine.sampler import Sampler, Settings
+from pymc_stiefel.plots._figures import PALETTE
 
 HERE = Path(__file__).parent
 DRIFTS = ("splitting", "cayley", "geodesic")
@@ -214,7 +215,7 @@ def draw_picture(record: dict, path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
     styles = dict(zip(DRIFTS, ("-", "--", ":"), strict=True))
     rows = [n for n in dict.fromkeys(row["n"] for row in record["shapes"]) if n in (10, 100, 1000, 10_000)]
     for k, n in enumerate(rows):
@@ -222,12 +223,16 @@ def draw_picture(record: dict, path: Path) -> None:
             cells = [row for row in record["shapes"] if row["n"] == n and drift in row]
             label = f"n = {n}" if drift == DRIFTS[0] else None
             p, cost = [row["p"] for row in cells], [1e6 * row[drift] for row in cells]
-            axes[0].loglog(p, cost, styles[drift], color=f"C{k}", label=label)
-    axes[0].set(xlabel="columns p", ylabel="leapfrog, µs", title="full: splitting, dashed: Cayley, dotted: geodesic")
+            axes[0].loglog(p, cost, styles[drift], color=PALETTE[k], label=label)
+    axes[0].set(xlabel="columns p", ylabel="microseconds a leapfrog", title="one matrix")
     for drift in DRIFTS:
         cells = record["matrices"]
         axes[1].loglog(
-            [row["matrices"] for row in cells], [1e6 * row[drift] for row in cells], "k", ls=styles[drift], label=drift
+            [row["matrices"] for row in cells],
+            [1e6 * row[drift] for row in cells],
+            "k",
+            ls=styles[drift],
+            label="Cayley" if drift == "cayley" else drift,
         )
     axes[1].set(xlabel="number of 10 × 3 matrices", title="many matrices")
     for key, style in (("leapfrog", "-"), ("density", "--")):
@@ -246,7 +251,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few small sizes: a smoke test that records nothing")
     parser.add_argument("--output", type=Path, default=HERE / "scaling.json")
     parser.add_argument("--picture", type=Path, default=HERE.parent / "docs" / "images" / "scaling.png")
+    parser.add_argument("--redraw", action="store_true", help="draw the picture from the record, without measuring")
     options = parser.parse_args()
+    if options.redraw:
+        draw_picture(json.loads(options.output.read_text()), options.picture)
+        return
     shapes = by_shape(options.quick)
     record = {
         "shapes": shapes,

@@ -33,11 +33,14 @@ def pictures_of(path: Path) -> list[str]:
 
 def section(path: Path, docstring: str) -> str:
     title, _, rest = docstring.partition("\n")
-    name = re.split(r"[:.,]", title)[0]
+    name, _, more = title.rstrip(".").partition(": ")
+    name = re.split(r"[.,]", name)[0]
+    opening = f"{more[:1].upper()}{more[1:]}{'' if more.endswith('?') else '.'}" if more else title
+    opening = "" if opening.rstrip(".") == name else opening  # the heading says it
     pictures = "\n\n".join(f"![{title}](images/{picture})" for picture in pictures_of(path))
     return f"""## {name}
 
-{title}
+{opening}
 {rest}
 
 ```bash

@@ -1,12 +1,14 @@
 """Write docs/reproduction.md from the records in docs/results: ``python docs/reproduction.py``.
 
 An example writes its record with ``--record docs``: a JSON file with the keys below, and its pictures in docs/images.
+Remarks come from the constant ``REMARKS`` of the script, so that they can be reworded without a new run.
 A title that begins with a number ("3. Orthogonal network") is an experiment of the paper; these come first, in the
 paper's order.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -22,7 +24,7 @@ This page repeats every experiment of V. Yanush and D. Kropotov, *Hamiltonian Mo
 (2019), arXiv:1901.08045, with this package, and adds some of our own. It shows our numbers next to the paper's; remarks
 say where and why they differ. Each section names the command that wrote it. Without `--record docs` the command prints
 its results and saves the picture, but does not record them. `python docs/reproduction.py` writes this page. Wall times
-are from one run on two busy cores; for reliable timings see [benchmarks.md](benchmarks.md).
+are from one run on two busy cores; for reliable timings see [Benchmarks](benchmarks.md).
 """
 
 
@@ -35,6 +37,15 @@ def read_record(path: Path) -> dict:
         if missing := ROW_KEYS - set(row):
             raise ValueError(f"{path.name} has a row without {', '.join(sorted(missing))}: {row}")
     return record
+
+
+def remarks_of(record: dict) -> list[str]:
+    """Remarks of the script that made the record; those in the record if the script is not in this repository."""
+    script = HERE.parent / record["command"].split()[1]
+    for statement in ast.parse(script.read_text()).body if script.exists() else []:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "REMARKS":
+            return list(ast.literal_eval(statement.value))
+    return [record["remarks"]] if isinstance(record["remarks"], str) else record["remarks"]
 
 
 def number_of(record: dict) -> float:
@@ -70,8 +81,7 @@ def section(record: dict, images: Path) -> list[str]:
         if not (images / name).exists():
             raise FileNotFoundError(f"{record['title']} shows {name}, which is not in {images}")
         lines += [f"![{record['title']}](images/{name})", ""]
-    remarks = record["remarks"]
-    for remark in [remarks] if isinstance(remarks, str) else remarks:
+    for remark in remarks_of(record):
         lines += [remark, ""]
     return lines
 

@@ -3,15 +3,17 @@
 A script is a notebook in jupytext's percent format. What is recorded beside it is the notebook with its outputs, which
 the site shows, and in docs/images/gallery its last picture as a thumbnail. Nothing is written if a cell fails. The
 tests run the same scripts with fewer draws and compare their cells with the record, so that no record is out of date.
+``--text`` copies changed prose and comments into the record without running anything; it refuses if code has changed.
 """
 
 from __future__ import annotations
 
+import argparse
+import ast
 import base64
 import io
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -103,9 +105,30 @@ def record(path: Path) -> None:
     print(f"{path.stem}: {len(text) // 1000} kB, {len(shown)} pictures")
 
 
+def code_of(cell: Any) -> str | None:
+    """The code of a cell without its comments; None for Markdown."""
+    return ast.dump(ast.parse(cell.source)) if cell.cell_type == "code" else None
+
+
+def refresh_text(path: Path) -> None:
+    """Copy prose and comments into the record, which keeps its outputs; the code has to be the recorded one."""
+    import nbformat
+
+    new, recorded = read(path), nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    if [code_of(cell) for cell in new.cells] != [code_of(cell) for cell in recorded.cells]:
+        raise ValueError(f"the code of {path.name} is not the recorded one: run it again, without --text")
+    for cell, text in zip(recorded.cells, new.cells, strict=True):
+        cell.source = text.source
+    path.with_suffix(".ipynb").write_text(nbformat.writes(recorded) + "\n")
+
+
 def main() -> None:
-    for name in sys.argv[1:]:
-        record(Path(name).resolve())
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scripts", nargs="+", type=Path)
+    parser.add_argument("--text", action="store_true", help="only copy changed prose and comments into the record")
+    options = parser.parse_args()
+    for path in options.scripts:
+        (refresh_text if options.text else record)(path.resolve())
 
 
 if __name__ == "__main__":

@@ -94,21 +94,21 @@ def plot(aligned, posterior, ranks, eigenvalues: np.ndarray, shown: int = 3):
     """Loadings of the first components; variances beside the classical ones; the posterior of the rank."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, shown + 2, figsize=(3 + 2.1 * (shown + 1), 4.2), layout="constrained")
-    for axis in axes[1:shown]:
-        axis.sharey(axes[0])
-        axis.tick_params(labelleft=False)
-    pst.plot_columns(aligned.isel(component=slice(shown)), method=None, ax=axes[:shown])
+    figure = plt.figure(figsize=(9, 7.4), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=[1.3, 1])
+    loadings = above.subplots(1, shown, sharey=True)
+    pst.plot_columns(aligned.isel(component=slice(shown)), method=None, ax=loadings)
+    axes = below.subplots(1, 2)
     variance = (posterior["scale"] ** 2 + posterior["noise"] ** 2).values
     low, middle, high = np.quantile(variance.reshape(-1, variance.shape[-1]), [0.05, 0.5, 0.95], axis=0)
     place = np.arange(1, len(middle) + 1)
     axes[-2].plot(np.arange(1, len(eigenvalues) + 1), eigenvalues, "o", mfc="none", color="grey", label="classical")
     axes[-2].errorbar(place, middle, [middle - low, high - middle], fmt=".", label="posterior, 90 %")
-    axes[-2].set(title="variance", xlabel="component", yscale="log")
+    axes[-2].set(xlabel="component", ylabel="variance", yscale="log")
     axes[-2].legend(fontsize=8)
     for shift, probability, label in zip((-0.2, 0.2), ranks, ("this table", "simulated with 3"), strict=True):
         axes[-1].bar(np.arange(len(probability)) + shift, probability, width=0.4, label=label)
-    axes[-1].set(title="posterior of the rank", xlabel="components", ylim=(0, 1.3), yticks=[0, 0.5, 1])
+    axes[-1].set(xlabel="number of components", ylabel="posterior probability", ylim=(0, 1.3), yticks=[0, 0.5, 1])
     axes[-1].set_xticks(range(0, len(ranks[0]), 2))
     axes[-1].legend(fontsize=8)
     return figure

@@ -179,12 +179,11 @@ def plot(idata, Y: np.ndarray, modes: list[dict], names: list[str]):
     import matplotlib.pyplot as plt
 
     figure, (trace, matrix, plane) = plt.subplots(1, 3, figsize=(12, 4), layout="constrained")
-    colours = plt.get_cmap("tab10").colors
     for number, mode in enumerate(modes):
         for k in mode["chains"]:
             label = f"{mode['signs']}" if k == mode["chains"][0] else None
-            trace.plot(idata["sample_stats"]["lp"].values[k], color=colours[number % 10], lw=0.7, label=label)
-    trace.set(title="log density, by mode", xlabel="draw")
+            trace.plot(idata["sample_stats"]["lp"].values[k], color=f"C{number % 7}", lw=0.7, label=label)
+    trace.set(title="chains, by mode", xlabel="draw", ylabel="log density")
     trace.legend(fontsize=8, loc="lower left", ncols=3)
     best = idata["posterior"].isel(chain=modes[0]["chains"])
     aligned = pst.align(best, "U", companions={"l": "permute"})
@@ -197,7 +196,7 @@ def plot(idata, Y: np.ndarray, modes: list[dict], names: list[str]):
     matrix.set(title="links, by angle in the plane", xticks=[], yticks=[])
     for a, b in zip(*np.nonzero(np.triu(Y)), strict=True):
         plane.plot(*mean[[a, b], :2].T, color="grey", lw=0.2, alpha=0.5, zorder=0)
-    error = {"fmt": "none", "elinewidth": 0.5, "alpha": 0.5, "ecolor": "tab:blue"}
+    error = {"fmt": "none", "elinewidth": 0.5, "alpha": 0.5, "ecolor": "C0"}
     plane.errorbar(mean[:, 0], mean[:, 1], sd[:, 1], sd[:, 0], **error)
     dots = plane.scatter(mean[:, 0], mean[:, 1], c=mean[:, 2], s=12, cmap="coolwarm", zorder=2)
     figure.colorbar(dots, ax=plane, label="third column")

@@ -136,7 +136,7 @@ def picture(runs: list[dict]) -> Figure:
         for name, (style, color) in styles.items():
             label = name if found is runs[0] else None
             axes.plot(range(1, 11), np.broadcast_to(found[name], 10), style, color=color, label=label)
-    axes.set(xlabel="matrices in the ensemble", ylabel="RMSE on the test set")
+    axes.set(xlabel="matrices in the ensemble", ylabel="root mean square error on the test set")
     figure.legend(loc="outside right upper")
     return figure
 

@@ -122,10 +122,15 @@ def compare(draws: np.ndarray, direct: np.ndarray) -> dict[str, float]:
 
 
 # %%
+def words(name: str) -> str:
+    """Label of an axis."""
+    return f"entry ({name[1]}, {name[2]}) of {name[0]}"
+
+
 def plot(found: dict[str, np.ndarray], direct: np.ndarray):
     import matplotlib.pyplot as plt
 
-    colours = {"oHMC": "tab:red", "oSGHMC": "tab:orange", "SGHMC": "tab:green"}
+    styles = {"oHMC": ("C1", "-"), "oSGHMC": ("C2", "--"), "SGHMC": ("C3", ":")}
     pairs = [("Q11", "R12"), ("Q11", "Q22"), ("R11", "R22")]
     figure, axes = plt.subplots(2, 3, figsize=(10, 6), layout="constrained")
     for axis, names in zip(axes[0], pairs, strict=True):
@@ -134,19 +139,20 @@ def plot(found: dict[str, np.ndarray], direct: np.ndarray):
         density = gaussian_filter(density, 1.5)
         centres = [(edges[1:] + edges[:-1]) / 2 for edges in (x_edges, y_edges)]
         levels = density.max() * np.array([0.03, 0.1, 0.3, 0.6])
-        axis.contour(*centres, density.T, levels=levels, colors="tab:blue", linewidths=0.8, zorder=3)
+        axis.contour(*centres, density.T, levels=levels, colors="C0", linewidths=0.8, zorder=3)
         for name in ("oHMC", "oSGHMC"):
             thin = max(1, len(found[name]) // 1500)
-            axis.plot(*found[name][::thin, [x, y]].T, ".", color=colours[name], markersize=2, alpha=0.5, label=name)
-        axis.set(xlabel=names[0], ylabel=names[1])
+            axis.plot(*found[name][::thin, [x, y]].T, ".", color=styles[name][0], markersize=2, alpha=0.5, label=name)
+        axis.set(xlabel=words(names[0]), ylabel=words(names[1]))
     axes[0, 0].legend(markerscale=4, fontsize=8)
     for axis, name in zip(axes[1], ("Q11", "R12", "R22"), strict=True):
         k = NAMES.index(name)
         bins = np.linspace(*np.quantile(direct[:, k], [0.001, 0.999]), 50)
-        axis.hist(direct[:, k], bins, density=True, color="tab:blue", alpha=0.3, label="direct draws")
+        axis.hist(direct[:, k], bins, density=True, color="C0", alpha=0.3, label="direct draws")
         for sampler, draws in found.items():
-            axis.hist(draws[:, k], bins, density=True, histtype="step", color=colours[sampler], label=sampler)
-        axis.set(xlabel=name, yticks=[])
+            colour, style = styles[sampler]
+            axis.hist(draws[:, k], bins, density=True, histtype="step", color=colour, ls=style, lw=1.3, label=sampler)
+        axis.set(xlabel=words(name), ylabel="density", yticks=[])
     axes[1, 0].legend(fontsize=8)
     return figure
 
@@ -154,8 +160,8 @@ def plot(found: dict[str, np.ndarray], direct: np.ndarray):
 REMARKS = [
     "The draws do not collapse: their spread is that of direct draws, and their quantiles agree. The matrices are"
     " 3 x 2, because a sampler without an accept step cannot change the determinant of a square matrix. The paper does"
-    " not give their mean (here [[1, 2], [2, 1], [1, 1]]) nor its step size, friction and steps per draw (here"
-    f" {STEP['step_size']}, {STEP['friction']} and {STEP['n_steps']}).",
+    " not give their mean (here [[1, 2], [2, 1], [1, 1]]) nor its step size, friction and steps per draw (STEP in the"
+    " script).",
     "We do not find the paper's poor result for SGHMC on Z: with the same masses and steps it has about as many"
     " effective draws as oSGHMC. But its draws are biased, presumably because a step turns the polar factor of Z far"
     " where Z is small.",

@@ -159,9 +159,9 @@ def plot(posterior, seed: int):
     angle, upper = np.arctan2(Q[:, 1, 0], Q[:, 0, 0]), posterior["upper"].values[0]
     diagonal, M = posterior["diagonal"].values[0], posterior["M"].values[0]
     pairs = [
-        ("angle of Q", "$R_{12}$", angle, upper, true_angle, true_upper),
-        ("$R_{11}$", "$R_{12}$", diagonal[:, 0], upper, length, true_upper),
-        ("$(QR)_{11}$", "$(QR)_{22}$", M[:, 0, 0], M[:, 1, 1], direct[:, 0, 0], direct[:, 1, 1]),
+        ("angle of Q", "entry (1, 2) of R", angle, upper, true_angle, true_upper),
+        ("entry (1, 1) of R", "entry (1, 2) of R", diagonal[:, 0], upper, length, true_upper),
+        ("entry (1, 1) of QR", "entry (2, 2) of QR", M[:, 0, 0], M[:, 1, 1], direct[:, 0, 0], direct[:, 1, 1]),
     ]
     figure, axes = plt.subplots(2, 2, figsize=(8, 6.4), layout="constrained")
     for axis, (x_name, y_name, x, y, true_x, true_y) in zip(axes.flat, pairs, strict=False):
@@ -169,12 +169,12 @@ def plot(posterior, seed: int):
         density = gaussian_filter(density, 1.5)
         centres = [(edges[1:] + edges[:-1]) / 2 for edges in (x_edges, y_edges)]
         levels = np.max(density) * np.array([0.03, 0.1, 0.25, 0.5, 0.75])
-        axis.contour(*centres, density.T, levels=levels, colors="tab:blue", linewidths=0.8)
-        axis.plot(x[::10], y[::10], ".", color="tab:red", markersize=2, alpha=0.6)
+        axis.contour(*centres, density.T, levels=levels, colors="C0", linewidths=0.8)
+        axis.plot(x[::10], y[::10], ".", color="C1", markersize=2, alpha=0.6)
         axis.set(xlabel=x_name, ylabel=y_name)
         axis.set(xlim=np.quantile(true_x, [1e-4, 1 - 1e-4]), ylim=np.quantile(true_y, [1e-4, 1 - 1e-4]))
     axis, grid, bins = axes[1, 1], np.linspace(-0.1, 1.67, 400), np.linspace(-0.1, 1.67, 60)
-    for sign, law, colour in zip((1, -1), law_of_q(grid), ("tab:purple", "tab:orange"), strict=True):
+    for sign, law, colour in zip((1, -1), law_of_q(grid), ("C3", "C4"), strict=True):
         kept = angle[np.sign(np.linalg.det(Q)) == sign]
         weights = np.full(len(kept), 1 / (len(Q) * (bins[1] - bins[0])))
         axis.hist(kept, bins, weights=weights, color=colour, alpha=0.35, label=f"draws, det Q = {sign:+d}")

@@ -10,9 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+from cycler import cycler
 from matplotlib.figure import Figure
 
 _started = time.perf_counter()
+# The colours of Okabe and Ito, which colour-blind readers can tell apart: C0 is blue, C1 vermillion, C2 green, C3 pink
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+matplotlib.rcParams["axes.prop_cycle"] = cycler(color=PALETTE)
 
 
 def options_of(doc: str, output: str, *, data: str | None = None) -> argparse.ArgumentParser:
@@ -42,10 +47,12 @@ def finish(
     remarks: list[str],
     seeds: list[int] | None = None,
     seconds: float | None = None,
+    drawn: dict[str, list] | None = None,
 ) -> None:
     """Print the table, save the picture and, with ``--record``, the record.
 
-    ``seeds`` is for examples with several seeds, ``seconds`` for examples that resume from checkpoints.
+    ``seeds`` is for examples with several seeds, ``seconds`` for examples that resume from checkpoints, ``drawn`` for
+    the numbers of the picture, so that it can be drawn again without a new run.
     """
     for line in rows:
         beside = f"   paper: {line['paper']}" if line["paper"] else ""
@@ -68,6 +75,7 @@ def finish(
         "pictures": [f"docs/images/{name}.png"],
         "remarks": remarks,
     }
+    record |= {"drawn": drawn} if drawn else {}
     results = options.record / "results"
     results.mkdir(parents=True, exist_ok=True)
     (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")

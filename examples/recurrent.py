@@ -108,21 +108,26 @@ def sample(params: dict, data, members: int, spacing: int, seed: int) -> list[di
 
 
 # %%
-def picture(curves: dict[str, list], predictions: np.ndarray, total: np.ndarray) -> Figure:
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+def intervals_of(predictions: np.ndarray, total: np.ndarray) -> list[list[float]]:
+    """Sum, and mean and 90 % interval of the prediction, for some sixty test sequences in the order of their sums."""
+    some = np.argsort(total)[:: max(len(total) // 60, 1)]
+    low, high = np.quantile(predictions[:, some], [0.05, 0.95], axis=0)
+    return np.column_stack([total[some], predictions[:, some].mean(axis=0), low, high]).round(5).tolist()
+
+
+def picture(curves: dict[str, list], intervals: list[list[float]]) -> Figure:
+    figure = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for kind, errors in curves.items():
-        left.plot(errors, "o-", ms=3, label=NAMES[kind])
+    for (kind, errors), style in zip(curves.items(), ("o-", "s-", "^-"), strict=True):
+        left.plot(errors, style, ms=4, label=NAMES[kind])
     left.axhline(1 / 6, color="0.6", ls="--", label="always 1")
     left.set(yscale="log", xlabel="passes through the data", ylabel="mean squared error of the sum")
-    left.legend()
-    order = np.argsort(total)[:: max(len(total) // 60, 1)]
-    mean = predictions.mean(axis=0)
-    low, high = np.quantile(predictions, [0.05, 0.95], axis=0)
-    right.vlines(total[order], (low - total)[order], (high - total)[order], color="C0", lw=1)
-    right.plot(total[order], (mean - total)[order], ".", color="C0")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
+    total, mean, low, high = np.transpose(intervals)
+    right.vlines(total, low - total, high - total, color="C0", lw=1)
+    right.plot(total, mean - total, ".", color="C0")
     right.axhline(0, color="0.6", lw=0.8)
-    right.set(xlabel="sum", ylabel="prediction minus sum, 90 % of the posterior")
+    right.set(xlabel="sum", ylabel="prediction minus sum (mean, 90 % interval)")
     return figure
 
 
@@ -160,8 +165,9 @@ def main() -> None:
         row("orthogonality error", f"{orthogonality_error([draw['orthogonal'] for draw in draws]):.1e}"),
     ]
     data_name = f"simulated: {n_sequences} sequences of length {options.length}, 2000 for the test"
-    figure = picture(curves, predictions, total)
-    finish(options, figure, title="Orthogonal recurrent network", data=data_name, rows=rows, remarks=REMARKS)
+    drawn = {"curves": curves, "intervals": intervals_of(predictions, total)}
+    figure, title = picture(**drawn), "Orthogonal recurrent network"
+    finish(options, figure, title=title, data=data_name, rows=rows, remarks=REMARKS, drawn=drawn)
 
 
 if __name__ == "__main__":

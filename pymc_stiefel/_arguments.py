@@ -1,4 +1,4 @@
-"""Checks of distribution arguments at declaration: what is wrong, what was given, what to do.
+"""Checks of distribution arguments at declaration. Errors name the argument, its value and the remedy.
 
 Numbers are checked here. Symbolic parameters are checked for dtype and dimensions only; their values are checked
 when the density is evaluated.
@@ -24,14 +24,14 @@ from pymc_stiefel.ops._polar import manifold_tolerance
 
 
 def integer(name: str, value: Any) -> int:
-    """A positive Python integer; the shape of data or constants counts, a random variable does not."""
+    """A positive integer, also from the shape of data or constants, but not a random variable."""
     if isinstance(value, Variable):
         value = _fixed(value)
     return _checks.whole(name, value)
 
 
 def _fixed(value: Variable) -> Any:
-    """The value of a graph of constants and of data that are there already, ``value`` itself otherwise."""
+    """The value of a graph of constants and existing data, otherwise ``value`` itself."""
     if isinstance(value, Constant):
         return value.data
     inputs = [v for v in ancestors([value]) if v.owner is None]

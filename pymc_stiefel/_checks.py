@@ -19,13 +19,13 @@ R = TypeVar("R")
 
 
 class UnknownName(KeyError, ValueError):
-    """A name that is not there: a ``KeyError`` as of any look-up, whose message is printed as it is."""
+    """An unknown name: a ``KeyError`` whose message is printed without quotes."""
 
     __str__ = ValueError.__str__
 
 
 def shown(value: Any) -> str:
-    """A value in few words."""
+    """A short representation of a value."""
     if isinstance(value, np.ndarray) and value.ndim:
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     text = " ".join(repr(value).split())
@@ -33,7 +33,7 @@ def shown(value: Any) -> str:
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
-    """One of a few words."""
+    """One of a few allowed strings."""
     if not isinstance(value, str) or value not in (options := tuple(options)):
         raise ValueError(f"{name} must be one of {', '.join(options)}, got {shown(value)}")
     return value
@@ -47,14 +47,14 @@ def string(name: str, value: Any) -> str:
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False, nothing that merely counts as such."""
+    """A bool, nothing that is merely truthy."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def whole(name: str, value: Any, least: int = 1) -> int:
-    """A Python integer, from an integer only."""
+    """A Python integer."""
     try:
         if isinstance(value, bool | np.bool_ | np.ma.MaskedArray):
             raise TypeError

@@ -1,4 +1,4 @@
-"""All that differs between versions of PyMC and PyTensor, and the only place that looks at PyMC's stack frames."""
+"""Differences between versions of PyMC and PyTensor; the only module that inspects PyMC's stack frames."""
 
 from __future__ import annotations
 

@@ -42,6 +42,25 @@ def test_a_notebook_that_fails_is_not_recorded(tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == ["failing.py"]
 
 
+def test_prose_is_refreshed_without_running_and_code_is_not(tmp_path):
+    pytest.importorskip("jupytext")
+    nbformat = pytest.importorskip("nbformat")
+    path = tmp_path / "page.py"
+    path.write_text(FAILING)
+    notebook = runner.read(path)
+    notebook.cells[1].outputs = [nbformat.v4.new_output("stream", text="kept")]
+    record = path.with_suffix(".ipynb")
+    record.write_text(nbformat.writes(notebook))
+    path.write_text(FAILING.replace("A title", "Another title").replace("half = 1 / 2", "half = 1 / 2  # a half"))
+    runner.refresh_text(path)
+    refreshed = nbformat.read(record, as_version=4)
+    assert [cell.source for cell in refreshed.cells[:2]] == ["# Another title", "half = 1 / 2  # a half"]
+    assert refreshed.cells[1].outputs[0].text == "kept"
+    path.write_text(FAILING.replace("1 / 2", "1 / 3"))
+    with pytest.raises(ValueError, match="run it again"):
+        runner.refresh_text(path)
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_record_is_not_out_of_date(path):
     pytest.importorskip("jupytext")

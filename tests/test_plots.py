@@ -152,6 +152,7 @@ def test_energy_is_that_of_arviz():
     stats = xr.Dataset({"energy": (("chain", "draw"), rng.normal(size=(2, 500)))})
     figure = drawn(pst.plot_energy(stats))
     assert len(figure.axes[-1].lines) >= 2
+    assert figure.axes[-1].get_xlabel().startswith("energy")
     with pytest.raises(KeyError, match="no 'energy'"):
         pst.plot_energy(xr.Dataset({"depth": 1}))
 

@@ -32,6 +32,13 @@ def test_experiments_are_in_the_papers_order():
     assert "Seeds: 1, 2. Wall time: 3 s." in text and "(images/quickstart.png)" in text
 
 
+def test_remarks_are_those_of_the_script():
+    record = RECORD | {"command": "python examples/bayesian_pca.py", "remarks": ["Out of date."]}
+    text = reproduction.page([record], DOCS / "images")
+    assert "Out of date." not in text and reproduction.remarks_of(record)[0] in text
+    assert reproduction.remarks_of(RECORD) == ["A remark."]  # there is no such script
+
+
 def test_bad_records_are_refused(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({key: RECORD[key] for key in RECORD if key != "seeds"}))
     with pytest.raises(ValueError, match=r"a\.json lacks seeds"):

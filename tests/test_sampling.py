@@ -318,7 +318,7 @@ def test_models_for_pymc(make, reason, caplog):
     model = make()
     with caplog.at_level(logging.DEBUG, logger="pymc.stiefel"):
         result = by_us(model, **options, cores=1)
-    assert any(record.getMessage().startswith("The model is handed to pm.sample: ") for record in caplog.records)
+    assert any(record.getMessage().startswith("The model is passed to pm.sample: ") for record in caplog.records)
     assert_same(result, by_pymc(model, **(options | {"random_seed": np.random.default_rng(3)})))
 
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Which directions matter: a Gaussian process on an active subspace
 #
-# A slow computer model has six inputs. Its output varies along one or two combinations of them only, and you do not
-# know which. A Gaussian process on all six inputs needs far more runs than you have. Put the Gaussian process on an
-# unknown plane instead: you get the plane, a surface over it that you can look at, and better predictions.
+# A slow computer model has six inputs. Its output depends on one or two unknown combinations of them. A Gaussian
+# process on all six inputs needs far more runs than you have. Put the Gaussian process on an unknown plane instead: you
+# get the plane, a surface over it that you can look at, and better predictions.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,7 +30,7 @@ x_train, y_train, x_test, f_test = x[:runs], y[:runs], x[runs:], f[runs:]
 # %% [markdown]
 # ## Model
 # The kernel depends on $|U'x - U'x'|$, the distance within the plane. A rotation of $U$ in the plane changes nothing,
-# so the variable is a *subspace*: `pst.Grassmann`. The sampler then moves the plane, and leaves out rotations in it.
+# so the variable is a *subspace*: `pst.Grassmann`. The sampler then moves the plane, and ignores rotations within it.
 
 
 # %%

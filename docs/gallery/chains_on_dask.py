@@ -2,7 +2,7 @@
 # # Many chains on Dask
 #
 # A cluster has hundreds of cores, and each can run chains of your model. `pst.sample_chains` sends the chains of any
-# PyMC model to Dask as tasks. Each task writes its draws to a store on disk; if the run dies, the same call goes on
+# PyMC model to Dask as tasks. Each task writes its draws to a store on disk; if the run dies, the same call continues
 # where it stopped. Chain 17 has the same draws wherever it ran. Needs `pip install "pymc-stiefel[cluster]"`. We use a
 # cluster of two workers within this process, and 40 chains; for a thousand change one number.
 
@@ -33,9 +33,9 @@ with pm.Model() as model:
 
 # %% [markdown]
 # ## Sampling
-# On a real cluster replace `LocalCluster` by `dask_jobqueue.SLURMCluster`, `dask_kubernetes.KubeCluster` or the
-# address of a scheduler, and the folder by one that all workers see, or an `s3://` address. Use processes there, one
-# thread each. In a notebook on one machine `processes=False` avoids starting them.
+# On a real cluster replace `LocalCluster` by `dask_jobqueue.SLURMCluster`, `dask_kubernetes.KubeCluster` or the address
+# of a scheduler, and the folder by one that all workers see, or an `s3://` address. Use processes there, one thread
+# each. In a notebook on one machine `processes=False` avoids starting them.
 
 # %%
 chains, groups = 40, 4
@@ -53,9 +53,9 @@ print(dict(idata["posterior"].sizes))
 
 # %% [markdown]
 # ## Diagnosis
-# The result is lazy: draws are read from the store when you use them. The chains are too short for R-hat, which needs
-# a precise mean of every chain. They start in four groups of ten, ten chains from each point, and nested R-hat
-# compares the groups. It should be close to 1. `pst.check` does the rest; its warning of R-hat is about single chains.
+# The result is lazy: draws are read from the store when you use them. The chains are too short for R-hat, which needs a
+# precise mean of every chain. They start in four groups of ten, ten chains from each point, and nested R-hat compares
+# the groups. It should be close to 1. `pst.check` does the rest; its warning about R-hat refers to single chains.
 
 # %%
 warnings = pst.check(idata, model)
@@ -95,5 +95,5 @@ assert np.all(abs(kappa.mean((0, 1)) - kappa_true) < 3 * kappa.std((0, 1)))
 # Use it when one machine is not enough: simulation studies, posteriors with modes that only many starts find, models
 # whose chains take hours. The store lets a run survive a lost worker, a wall time, or your laptop. For four chains
 # `pm.sample` is simpler. For small models on one machine `pst.jax.sample` runs hundreds of chains in one process. Each
-# worker compiles the model once, which takes some seconds: chains should be longer than that. The guide on clusters
-# has Slurm, Ray and MPI.
+# worker compiles the model once, which takes some seconds: chains should be longer than that. The guide on clusters has
+# Slurm, Ray and MPI.

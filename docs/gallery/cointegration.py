@@ -3,8 +3,8 @@
 #
 # Prices, rates and incomes wander without a fixed level, but some combinations of them stay close to an equilibrium.
 # These combinations form a subspace, the cointegration space. You get the space with its uncertainty, the equilibrium
-# errors over time, and how fast each series is pulled back. You also see what a badly parameterised version of the
-# same model looks like to a sampler, and how to repair it.
+# errors over time, and how fast each series is pulled back. You also see what a badly parameterised version of the same
+# model looks like to a sampler, and how to repair it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ import pymc_stiefel as pst
 
 # %% [markdown]
 # ## Data
-# Four series of 300 observations with two equilibrium relations, in an error correction model: $\Delta y_t = \alpha
-# \beta' y_{t-1} + \varepsilon_t$. Each series has its own unit, as in economics.
+# Four series of 300 observations with two equilibrium relations, in an error correction model:
+# $\Delta y_t = \alpha \beta' y_{t-1} + \varepsilon_t$. Each series has its own unit, as in economics.
 
 # %%
 rng = np.random.default_rng(6)
@@ -38,8 +38,8 @@ level, change = y[:-1], np.diff(y, axis=0)
 # No step size fits both.
 #
 # The repair: write the product as $\alpha (RZ)'$ with $R = (Y'Y/T)^{-1/2}$ and an orthonormal $Z$. The levels $YR$ are
-# uncorrelated with variance one, so all directions of $Z$ have the same scale. The cointegration space is that of
-# $RZ$. A uniform $Z$ is another prior than a uniform $\beta$: it does not depend on the units of the series.
+# uncorrelated with variance one, so all directions of $Z$ have the same scale. The cointegration space is that of $RZ$.
+# A uniform prior on $Z$ differs from a uniform prior on $\beta$: it does not depend on the units of the series.
 
 # %%
 values, vectors = np.linalg.eigh(level.T @ level / T)
@@ -59,8 +59,8 @@ plain, whitened = error_correction(level), error_correction(level @ R)
 
 # %% [markdown]
 # ## Sampling and diagnosis
-# Sample both. The plain version gives itself away by many gradients a draw, few effective draws, and divergences or
-# warnings of R-hat in longer runs. Effective sizes are those of the projector onto the cointegration space.
+# Sample both. The plain version needs many gradients per draw and yields few effective draws; longer runs also have
+# divergences or large values of R-hat. Effective sizes are those of the projector onto the cointegration space.
 
 # %%
 result, space = {}, {}
@@ -89,8 +89,9 @@ axes[0].set(xlabel="time", ylabel="level, in units of each series")
 axes[0].legend(fontsize=8)
 for k, colour in enumerate(("C0", "C1")):
     low, high = np.quantile(errors[..., k], [0.05, 0.95], axis=0)
-    axes[1].fill_between(range(T), low - 5 * k, high - 5 * k, color=colour, lw=0.8, label=f"relation {k + 1}")
-axes[1].set(xlabel="time", ylabel="equilibrium error, 90 % band (second one shifted)")
+    label = f"relation {k + 1}" + ", shifted down" * k
+    axes[1].fill_between(range(T), low - 5 * k, high - 5 * k, color=colour, lw=0.8, label=label)
+axes[1].set(xlabel="time", ylabel="equilibrium error, 90 % band")
 axes[1].legend(fontsize=8)
 
 # %%
@@ -109,6 +110,6 @@ for name, known in (("truth", beta_true), ("estimate", johansen)):
 # ## When to use this
 # Use it for a handful of series that drift but seem tied to each other, when you need the uncertainty of the long-run
 # relations or a prior on them. Choose the number of relations by comparing marginal likelihoods, as in the notebook on
-# the number of components. For a quick answer with long series Johansen's test is enough. Do not use it on series
-# without a trend of their own: ordinary regression is right for them. The advice on scale is general. If an
-# orthonormal matrix multiplies regressors of very different size, whiten the regressors first.
+# the number of components. For a quick answer with long series Johansen's test is enough. Do not use it for stationary
+# series: ordinary regression is right for them. The advice on scale is general. If an orthonormal matrix multiplies
+# regressors of very different size, whiten the regressors first.

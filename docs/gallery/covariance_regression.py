@@ -31,8 +31,8 @@ y = (sd * rng.normal(size=(rows, rank))) @ U_true.T + noise_true * rng.normal(si
 # %% [markdown]
 # ## Model
 # $\Sigma(x) = U\,\mathrm{diag}(e^{a + b x})\,U' + \sigma^2 I$ with orthonormal columns in $U$. These are eigenvectors
-# of $\Sigma(x)$ at every $x$: along column $k$ the variance is $e^{a_k + b_k x} + \sigma^2$, in all other directions
-# it is $\sigma^2$. So the likelihood needs no matrix inverse: project on $U$, and take what is left.
+# of $\Sigma(x)$ at every $x$: along column $k$ the variance is $e^{a_k + b_k x} + \sigma^2$, in all other directions it
+# is $\sigma^2$. So the likelihood needs no matrix inverse: project the data on $U$, and use the norm of the rest.
 
 # %%
 with pm.Model(coords={"variable": list("ABCDE"), "direction": range(rank)}) as model:
@@ -50,7 +50,8 @@ with pm.Model(coords={"variable": list("ABCDE"), "direction": range(rank)}) as m
 
 # %% [markdown]
 # ## Diagnosis
-# The model does not see signs and order of the columns; `a` and `b` belong to the columns and are exchanged with them.
+# The density does not depend on the signs and the order of the columns; `a` and `b` belong to the columns and change
+# places with them.
 
 # %%
 warnings = pst.check(idata, model)
@@ -117,4 +118,4 @@ assert 0.3 < np.sqrt(np.mean(z_ends**2)) < 2 and aligned["b"].std(("chain", "dra
 # sensors by temperature. The directions are the same at every `x` and their variances change; if the directions
 # themselves turn, use a random walk of matrices (see the dynamic factor model). If only the variances of single
 # variables change, and correlations do not, model each standard deviation on its own and leave out the matrix. With
-# less than some ten rows per entry of `U`, put a tighter prior on `b`.
+# fewer than about ten rows per entry of `U`, put a tighter prior on `b`.

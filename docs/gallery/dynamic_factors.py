@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Factors whose loadings drift
 #
-# Two factors drive the returns of your assets, but which assets load on which factor changes slowly. A model with
-# fixed loadings blurs the years, a separate model for each year has too few data. A random walk of orthonormal
-# matrices lies in between and learns from the data how fast the loadings drift. You get the loadings of every year
-# with their uncertainty.
+# Two factors drive the returns of your assets, but which assets load on which factor changes slowly. A model with fixed
+# loadings blurs the years, a separate model for each year has too few data. A random walk of orthonormal matrices lies
+# in between and learns from the data how fast the loadings drift. You get the loadings of every year with their
+# uncertainty.
 
 # %%
 import matplotlib.pyplot as plt
@@ -34,8 +34,8 @@ y = factors @ U_true.swapaxes(-1, -2) + noise_true * rng.normal(size=(years, row
 # ## Model
 # Given the year before, the loadings have a matrix Langevin law: its mode is last year's matrix, and `kappa` says how
 # close they stay. The first matrix is uniform. `U` is a batch of eight matrices, one for each year, and the walk is a
-# term that compares each of them with the one before. The normalising constant of the law, which depends on `kappa`,
-# is part of `pm.logp`: that is why `kappa` may be learnt.
+# term that compares each of them with the one before. The normalising constant of the law, which depends on `kappa`, is
+# part of `pm.logp`: therefore `kappa` can be learnt.
 #
 # The covariance of a row is $U\,\mathrm{diag}(s^2)\,U' + \sigma^2 I$. As in the notebook on covariance regression the
 # likelihood needs no inverse: variance $s_k^2 + \sigma^2$ along column $k$, and $\sigma^2$ elsewhere.
@@ -57,10 +57,10 @@ with pm.Model(coords={"year": range(2018, 2018 + years), "asset": list("ABCDEF")
 
 # %% [markdown]
 # ## Diagnosis
-# One trap is typical of this model. A chain may have a column with one sign in the first years and the other sign in
-# the later ones, with a jump between two years that the walk can hardly afford; `kappa` is then far too small. The
-# sampler flips columns of all later years at once, which takes such jumps out. If `pst.check` reports trapped chains,
-# start from `pst.initial_points`.
+# This model has a typical failure. A chain may have a column with one sign in the first years and the other sign in the
+# later ones. The jump between two years has a very low density under the walk, so `kappa` is then far too small. The
+# sampler proposes to flip a column in all later years at once, which removes such jumps. If `pst.check` reports trapped
+# chains, start from `pst.initial_points`.
 
 # %%
 warnings = pst.check(idata, model)

@@ -46,8 +46,8 @@ with pm.Model(coords={"time": t, "shape": range(rank)}) as model:
 
 # %% [markdown]
 # ## Diagnosis
-# A smooth prior is stiff: rough directions are narrow, smooth ones are wide. The sampler learns that during tuning.
-# Only the signs of the shapes are not identified.
+# A smooth prior is badly scaled: rough directions are narrow, smooth ones are wide. The sampler learns these scales
+# during tuning. Only the signs of the shapes are not identified.
 
 # %%
 warnings = pst.check(idata, model)
@@ -90,6 +90,6 @@ assert np.std(error) < 0.6 * np.std(y) and angle < 2 * apart < 0.8, "the shapes 
 # %% [markdown]
 # ## When to use this
 # Use it for curves, spectra or images on a common grid, measured with gaps or noise. With complete, precise data the
-# singular value decomposition gives the same shapes, and nothing is gained but the bands. The kernel decides how
-# smooth shapes are: take its length from what you know, or give it a prior (`Sigma` may be random). If the curves are
-# shifted in time against each other, register them first; no sum of a few shapes describes a shift.
+# singular value decomposition gives the same shapes, and only the bands are new. The kernel decides how smooth shapes
+# are: take its length from what you know, or give it a prior (`Sigma` may be random). If the curves are shifted in time
+# against each other, register them first; no sum of a few shapes describes a shift.

@@ -2,8 +2,8 @@
 # # Twenty groups with similar components
 #
 # Each of twenty groups has principal components of its own, but too few rows to find them. The
-# groups' components are drawn around a common mean with a concentration that is learnt: groups
-# borrow as much from each other as the data say.
+# groups' components are drawn around a common mean with a concentration that is learnt: the data
+# decide how much groups borrow from each other.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ import pymc_stiefel as pst
 # %% [markdown]
 # ## Data
 #
-# Twenty subjects, twelve rows each, eight features. The two components of a subject are an $8
-# \times 2$ matrix from a matrix Langevin law around the mean of the population.
+# Twenty subjects, twelve rows each, eight features. The two components of a subject are an
+# $8 \times 2$ matrix from a matrix Langevin law around the mean of the population.
 
 # %%
 rng = np.random.default_rng(5)
@@ -31,8 +31,8 @@ y = scores @ U_true.transpose(0, 2, 1) + rng.normal(size=(groups, rows, n))
 # ## Model
 #
 # The normalising constant of the matrix Langevin law is part of its density, so the concentration
-# `kappa` may simply be random. `kappa` near 0 means unrelated groups, a large one means one set of
-# components for all.
+# `kappa` may be a random variable. `kappa` near 0 means unrelated groups, a large one means one set
+# of components for all.
 
 # %%
 coords = {"subject": range(groups), "feature": range(n), "component": [1, 2]}
@@ -48,8 +48,8 @@ with pm.Model(coords=coords) as model:
 # ## Sampling and diagnosis
 #
 # Twenty-one orthonormal matrices, the scales, the noise and the concentration are sampled in one
-# step. A column of `M` and the same column of all groups may change sign together; `pst.check`
-# finds that out. An empty list means that no check failed.
+# step. A column of `M` and the same column of all groups may change sign together; `pst.check` finds
+# that out. An empty list means that no check failed.
 
 # %%
 with model:
@@ -98,8 +98,8 @@ right.set(xlabel="concentration of the groups about their mean", ylabel="posteri
 right.legend()
 
 # %%
-# A wrong normalising constant would shift the concentration; a sampler that does not move the
-# groups jointly with their mean gives spreads that do not fit the errors.
+# A wrong normalising constant would shift the concentration; a sampler that does not move the groups
+# jointly with their mean gives spreads that do not fit the errors.
 average = {name: np.mean(values) for name, values in errors.items()}
 assert average["hierarchical"] < 0.9 * min(average["each group alone"], average["all rows pooled"])
 log_kappa = np.log(posterior["kappa"].values)
@@ -113,8 +113,8 @@ assert 0.7 < ratio < 1.4
 # %% [markdown]
 # ## When to use this
 #
-# Use it for repeated measurements of related units: subjects in a study, years of a series, sites
-# of a network. It pays off where a group alone has too few rows. With one concentration for each
-# column (`kappa` of shape 2) columns may differ in how much groups agree on them. If groups come in
+# Use it for repeated measurements of related units: subjects in a study, years of a series, sites of
+# a network. It pays off where a group alone has too few rows. With one concentration for each column
+# (`kappa` of shape 2) columns may differ in how much groups agree on them. If groups come in
 # clusters, one mean is not enough: use a mixture. If only the planes matter and not their columns,
 # take `MatrixAngularCentralGaussian`, a law of subspaces.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # How many components?
 #
-# The posterior probability of each number of components of a factor model, by sequential Monte
-# Carlo on the manifold. Where a scree plot leaves you to judge, this gives probabilities.
+# The posterior probability of each number of components of a factor model, by sequential Monte Carlo
+# on the manifold. A scree plot leaves the choice to your judgement; this gives probabilities.
 
 # %%
 import numpy as np
@@ -31,8 +31,8 @@ print("eigenvalues of the covariance matrix:", eigenvalues.round(2))
 # ## Models
 #
 # One for each rank. `scale_prior="normal"` means independent standard normal loadings: under this
-# prior the length of a component stays away from zero. With a prior that allows vanishing
-# components, four components with one near zero would be nearly the same model as three.
+# prior the length of a component stays away from zero. With a prior that allows vanishing components,
+# four components with one near zero would be nearly the same model as three.
 
 # %%
 models = {
@@ -113,9 +113,9 @@ assert (abs(z) < 3).all()
 # %% [markdown]
 # ## When to use this
 #
-# Use it where the number of components is a question of its own, or where several numbers should be
+# Use it if the number of components is itself the question, or where several numbers should be
 # averaged over. The answer depends on the prior: very wide loadings favour few components whatever
-# the data say, so standardise the data and choose a prior that you would defend. For prediction
-# only, leave-one-out cross-validation (`az.loo`) answers another question, how well new rows are
-# predicted. With tens of components and thousands of features the particles need much time; then
-# fix a generous rank and let a prior shrink the lengths.
+# the data say, so standardise the data and choose a prior that you would defend. For prediction only,
+# leave-one-out cross-validation (`az.loo`) answers another question, how well new rows are predicted.
+# With tens of components and thousands of features sequential Monte Carlo is slow; then fix a
+# generous rank and let the prior shrink the lengths.

@@ -3,8 +3,8 @@
 #
 # Several microphones record several speakers at once, and every channel is a mixture of all of them. Independent
 # component analysis takes the mixture apart, using only that the sources are independent and heavy-tailed. Programs
-# such as FastICA return one answer. Here you get the posterior: each recovered source with its error, and the
-# information whether a source was found at all.
+# such as FastICA return one answer. Here you get the posterior: each recovered source with its error, and whether it
+# was found at all.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ import pymc_stiefel as pst
 
 # %% [markdown]
 # ## Data
-# Four sources with Laplace's distribution, mixed by a random matrix. After whitening, the channels are uncorrelated
-# and have variance one. What is left to find is an orthogonal matrix.
+# Four sources with Laplace's distribution, mixed by a random matrix. After whitening, the channels are uncorrelated and
+# have variance one. What is left to find is an orthogonal matrix.
 
 # %%
 rng = np.random.default_rng(3)
@@ -29,9 +29,9 @@ white = (mixed - mixed.mean(0)) @ vectors / np.sqrt(values)
 # %% [markdown]
 # ## Model
 # Row $t$ of the whitened data is $x_t = W s_t$ with an orthogonal $W$, so $s_t = W' x_t$. The sources are independent
-# Laplace variables, each with its own scale. An orthogonal $W$ changes no volume, so the likelihood of the data is
-# that of the sources. Signs and order of the sources are arbitrary: the posterior has 192 equal modes, and any of them
-# will do. `SpecialOrthogonal` stands for rotations, orthogonal matrices with determinant one.
+# Laplace variables, each with its own scale. An orthogonal $W$ changes no volume, so the likelihood of the data is that
+# of the sources. Signs and order of the sources are arbitrary: the posterior has 192 equal modes, and any of them will
+# do. `SpecialOrthogonal` stands for rotations, orthogonal matrices with determinant one.
 
 # %%
 with pm.Model(coords={"channel": range(n), "source": range(n)}) as model:
@@ -42,8 +42,8 @@ with pm.Model(coords={"channel": range(n), "source": range(n)}) as model:
 
 # %% [markdown]
 # ## Diagnosis
-# Chains end in different copies of the same mode: sources in another order, or with other signs. `pst.check` finds
-# this out from the model, and compares aligned draws.
+# Chains end in different copies of the same mode: sources in another order, or with other signs. `pst.check` finds this
+# out from the model, and compares aligned draws.
 
 # %%
 warnings = pst.check(idata, model)
@@ -81,9 +81,8 @@ assert np.all(abs(aligned["scale"].mean(("chain", "draw")) - 0.5**0.5) < 0.15)
 
 # %% [markdown]
 # ## When to use this
-# Use it when signals add up linearly, are independent, and at most one of them is close to normal: sound, EEG
-# channels, shocks in economics. The posterior shows what FastICA cannot: if two sources are both close to normal, the
-# matrix turns freely in their plane, and exactly these two get wide intervals. For sources with light tails replace
-# the Laplace distribution by another one. Do not use it if the sources are correlated, or if there are fewer channels
-# than sources. Whitening treats the covariance as known; that is harmless with hundreds of samples, and not with
-# thirty.
+# Use it when signals add up linearly, are independent, and at most one of them is close to normal: sound, EEG channels,
+# shocks in economics. The posterior shows what FastICA cannot: if two sources are both close to normal, the matrix
+# turns freely in their plane, and exactly these two get wide intervals. For sources with light tails replace the
+# Laplace distribution by another one. Do not use it if the sources are correlated, or if there are fewer channels than
+# sources. Whitening treats the covariance as known; that is harmless with hundreds of samples, but not with thirty.

@@ -1,9 +1,8 @@
 # %% [markdown]
 # # Low-rank regression and canonical correlations
 #
-# Many responses depend on many predictors through a few combinations of them. The coefficient
-# matrix has low rank; you get its entries, the combinations and the canonical correlations, each
-# with intervals.
+# Many responses depend on many predictors through a few combinations of them. The coefficient matrix has low rank; you
+# get its entries, the combinations and the canonical correlations, each with intervals.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,8 +14,8 @@ import pymc_stiefel as pst
 # %% [markdown]
 # ## Data
 #
-# Twelve predictors, ten responses, 60 rows, and two combinations through which the first act on the
-# second. Least squares would estimate 120 coefficients; a matrix of rank two has 40 free numbers.
+# Twelve predictors, ten responses, 60 rows, and two combinations through which the predictors act on the responses.
+# Least squares would estimate 120 coefficients; a matrix of rank two has 40 free numbers.
 
 # %%
 N, m, n, rank = 60, 12, 10, 2
@@ -36,8 +35,8 @@ X, Y, B_true = simulate(seed=2)
 # %% [markdown]
 # ## Model
 #
-# `low_rank` makes $B = U\,\mathrm{diag}(s)\,V'$ with orthonormal $U$ and $V$ and a prior that
-# prefers no direction. The size of the coefficients and the noise are learnt.
+# `low_rank` makes $B = U\,\mathrm{diag}(s)\,V'$ with orthonormal $U$ and $V$ and a prior that prefers no direction. The
+# size of the coefficients and the noise are learnt.
 
 # %%
 with pm.Model(coords={"predictor": range(m), "response": range(n), "pair": [1, 2]}) as model:
@@ -50,8 +49,7 @@ with pm.Model(coords={"predictor": range(m), "response": range(n), "pair": [1, 2
 # %% [markdown]
 # ## Sampling and diagnosis
 #
-# Columns of $U$ and $V$ may change sign together; `pst.check` sees it. An empty list means that no
-# check failed.
+# Columns of $U$ and $V$ may change sign together; `pst.check` detects this. An empty list means that no check failed.
 
 # %%
 with model:
@@ -62,9 +60,9 @@ warnings
 # %% [markdown]
 # ## Answer
 #
-# Canonical correlations say how closely a combination of the predictors goes with one of the
-# responses. They follow from $B$ and the noise in each draw: the squares are the eigenvalues of $(S
-# + D)^{-1} S$, with $S$ the covariance of the explained part and $D$ that of the noise.
+# Canonical correlations say how closely a combination of the predictors goes with one of the responses. They follow
+# from $B$ and the noise in each draw: the squares are the eigenvalues of $(S + D)^{-1} S$, with $S$ the covariance of
+# the explained part and $D$ that of the noise.
 
 
 # %%
@@ -85,8 +83,8 @@ print("                                 truth:", truth.round(2))
 print("                      of the sample:   ", sample.round(2))
 
 # %% [markdown]
-# The sample has ten canonical correlations, eight of which are chance. And the coefficients are
-# more accurate than those of least squares:
+# The sample has ten canonical correlations, eight of which are noise. The coefficients are more accurate than those of
+# least squares:
 
 # %%
 B_mean = posterior["B"].mean(("chain", "draw")).values
@@ -116,8 +114,8 @@ right_ax.legend()
 # %% [markdown]
 # ## Is it calibrated?
 #
-# One data set may be lucky. `pst.sample` compiles the model once and takes new data in seconds, so
-# we repeat with seven more.
+# One data set may be lucky. `pst.sample` compiles the model once and takes new data in seconds, so we repeat with seven
+# more.
 
 
 # %%
@@ -137,8 +135,8 @@ for seed in range(3, 10):
 print("coverage of 90% intervals:", np.round(covered, 2), " mean:", np.mean(covered).round(2))
 
 # %%
-# Intervals of a sampler that explores too little or too much cover too few or too many of the 8 x
-# 120 true coefficients.
+# Intervals of a sampler that explores too little or too much cover too few or too many of the 8 x 120 true
+# coefficients.
 assert 0.84 < np.mean(covered) < 0.96
 assert error < 0.75 * error_ols
 z = (canonical.mean((0, 1)) - truth) / canonical.std((0, 1))
@@ -147,8 +145,7 @@ assert (abs(z) < 3).all(), z
 # %% [markdown]
 # ## When to use this
 #
-# Use it where several responses share their causes: yields of related processes, expressions of
-# genes, returns of assets. With one response there is no rank to reduce. If the responses have
-# correlated noise, give it a factor model of its own (`LowRankMvNormal` with mean `predictors @
-# B`). For matrices too large to be formed use `low_rank_factors`; to choose the rank compare
-# marginal likelihoods, see [How many components?](how_many_components).
+# Use it where several responses share their causes: yields of related processes, expressions of genes, returns of
+# assets. With one response there is no rank to reduce. If the responses have correlated noise, give it a factor model
+# of its own (`LowRankMvNormal` with mean `predictors @ B`). For matrices too large to be formed use `low_rank_factors`;
+# to choose the rank compare marginal likelihoods, see [How many components?](how_many_components).

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Many short chains on JAX
 #
-# A graphics card runs thousands of chains in the time of one. Then nobody needs long chains: 256 chains of 100 draws
+# A graphics card runs thousands of chains in the time of one. Long chains are then unnecessary: 256 chains of 100 draws
 # are 25,600 draws. `pst.jax.sample` runs the chains of your PyMC model in lockstep, tunes them together, and checks
-# them by nested R-hat, which is made for short chains. It works on a laptop's processor as well, as here. Needs `pip
-# install "pymc-stiefel[jax]"`.
+# them by nested R-hat, which is made for short chains. It works on a laptop's processor as well, as here. Needs
+# `pip install "pymc-stiefel[jax]"`.
 
 # %%
 import matplotlib.pyplot as plt
@@ -99,6 +99,6 @@ assert abs(difference).max() < 0.3, "JAX and the compiled sampler disagree"
 # ## When to use this
 # Use it if you have a graphics card, or a small model and want hundreds of chains: for a simulation study, for precise
 # means, or because single chains get stuck and you want to see how many. On a few cores, with a model that takes more
-# than a millisecond a gradient, `pm.sample` gives more effective draws a second. Discrete variables and minibatches
-# are not for JAX here. Tuning is shared, so a chain in a strange place uses masses that do not fit it: look at the
+# than a millisecond a gradient, `pm.sample` gives more effective draws a second. Discrete variables and minibatches are
+# not supported on JAX. Tuning is shared, so a chain in an unusual region uses masses that do not fit it: look at the
 # acceptance rate of each chain.

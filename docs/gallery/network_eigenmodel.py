@@ -4,8 +4,8 @@
 # You have a table of zeros and ones that says which nodes are linked. The eigenmodel (Hoff, 2009) places every node in
 # a plane. Along some directions of the plane similar nodes attract each other, along others they avoid each other. You
 # get the positions with their uncertainty, the probability of each link, and the probability of each pattern of
-# attraction and avoidance. In larger networks the last one is hard for chains, since each pattern is a separate mode;
-# sequential Monte Carlo computes it.
+# attraction and avoidance. In larger networks the last is hard to get from chains, since each pattern is a separate
+# mode; sequential Monte Carlo computes it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,9 +30,9 @@ seen = rng.random(i.size) < 0.9
 
 # %% [markdown]
 # ## Model
-# The log odds of a link are $c + (U \mathrm{diag}(l) U')_{ij}$. The columns of $U$ are orthonormal, and no direction
-# is preferred: `StiefelUniform` says so. Column $k$ attracts if $l_k > 0$ and repels if $l_k < 0$. The argument
-# `positive` fixes how many of the $l_k$ are positive; without it both signs are possible.
+# The log odds of a link are $c + (U \mathrm{diag}(l) U')_{ij}$. The columns of $U$ are orthonormal, with a uniform
+# prior, `StiefelUniform`. Column $k$ attracts if $l_k > 0$ and repels if $l_k < 0$. The argument `positive` fixes how
+# many of the $l_k$ are positive; without it both signs are possible.
 
 
 # %%
@@ -52,7 +52,7 @@ def eigenmodel(positive=None):
 
 # %% [markdown]
 # ## Sampling and diagnosis
-# `pst.check` finds out that signs and order of the columns are not identified, and looks at what is.
+# `pst.check` finds that signs and order of the columns are not identified, and checks the quantities that are.
 
 # %%
 model = eigenmodel()
@@ -62,9 +62,9 @@ warnings = pst.check(idata, model)
 
 # %% [markdown]
 # ## How probable is each pattern?
-# Sequential Monte Carlo computes the marginal likelihood of the model with given signs. A pattern with one sign of
-# each kind stands for two of the four sign vectors. In this small network chains also pass from one pattern to
-# another, so that the share of draws is a second estimate, by another method. In large networks they do not.
+# Sequential Monte Carlo computes the marginal likelihood of the model with given signs. A pattern with one sign of each
+# kind stands for two of the four sign vectors. In this small network chains also pass from one pattern to another, so
+# that the share of draws is a second estimate, by another method. In large networks they do not.
 
 # %%
 log_weight, error = [], []
@@ -117,6 +117,7 @@ assert abs(share - probability).max() < 0.3, "chains and sequential Monte Carlo 
 # %% [markdown]
 # ## When to use this
 # Use it for a symmetric relation (friends, interactions, trade) where nodes differ in ways that you have not measured.
-# It covers groups that stick together as well as roles that avoid their like; models of distances cover the first
-# only. It has one vector of parameters for each node: with thousands of nodes, or very few links, begin with a block
-# model. If the pattern of signs does not matter to you, skip sequential Monte Carlo and read the predicted links only.
+# It covers groups whose members are linked as well as roles whose members avoid each other; distance models cover only
+# the first. It has one vector of parameters for each node: with thousands of nodes, or very few links, start with a
+# block model. If the pattern of signs does not matter to you, skip sequential Monte Carlo and read the predicted links
+# only.

@@ -2,9 +2,9 @@
 # # A small Bayesian network with an orthogonal layer
 #
 # In a dense layer the size of the weights and the size of the inputs cannot be told apart, which makes posteriors of
-# networks hard to sample. An orthogonal layer only rotates its inputs. All sizes are then in one number, the gain,
-# where you can put a prior. You get class probabilities that have been averaged over the posterior: they are honest
-# about images that the network has not learnt. Needs `pip install scikit-learn`, for the images.
+# networks hard to sample. An orthogonal layer only rotates its inputs. The scale is then a single number, the gain,
+# which can have a prior. You get class probabilities that have been averaged over the posterior: they are less certain
+# about images of a kind that the network has not seen. Needs `pip install scikit-learn`, for the images.
 
 # %%
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ import pymc_stiefel as pst
 # %% [markdown]
 # ## Data
 # Images of the digits 3, 5 and 8, reduced to their first twelve principal components. The network learns from 120 of
-# them and is tested on the other four hundred. Nines are kept for a question that it cannot answer.
+# them and is tested on the other four hundred. Nines are set aside: the network never sees one in training.
 
 # %%
 rng = np.random.default_rng(8)

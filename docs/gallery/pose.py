@@ -1,9 +1,8 @@
 # %% [markdown]
 # # Where is it and how is it turned? Pose from landmarks
 #
-# Rotation and position of a rigid body from a few landmarks and an inertial sensor, with their
-# joint uncertainty. The answer says about which axis the rotation is known worst, which a single
-# best rotation does not.
+# Rotation and position of a rigid body from a few landmarks and an inertial sensor, with their joint uncertainty. The
+# posterior shows about which axis the rotation is least certain; a single best rotation does not.
 
 # %%
 import matplotlib.pyplot as plt
@@ -16,8 +15,8 @@ import pymc_stiefel as pst
 # %% [markdown]
 # ## Data
 #
-# Six landmarks near a line along a boom are measured with an error of 5 cm. They say little about
-# the roll of the boom. An inertial sensor knows the whole rotation, to some ten degrees.
+# Six landmarks near a line along a boom are measured with an error of 5 cm. They say little about the roll of the boom.
+# An inertial sensor measures the whole rotation, to about ten degrees.
 
 # %%
 rng = np.random.default_rng(8)
@@ -31,8 +30,7 @@ R_sensor = pst.draws.matrix_fisher(kappa * R_true, rng=rng)
 # %% [markdown]
 # ## Model
 #
-# `SpecialOrthogonal` would be a rotation about which nothing is known. Here the sensor is the
-# prior: a matrix Fisher law around what it reads.
+# `SpecialOrthogonal` would be a uniform prior. Here the sensor gives the prior: a matrix Fisher law around its reading.
 
 # %%
 with pm.Model(coords={"seen": list("xyz"), "body": list("xyz")}) as model:
@@ -43,7 +41,7 @@ with pm.Model(coords={"seen": list("xyz"), "body": list("xyz")}) as model:
 # %% [markdown]
 # ## Sampling and diagnosis
 #
-# Nothing is left open here, neither sign nor order. An empty list means that no check failed.
+# Everything is identified here, also the signs and the order. An empty list means that no check failed.
 
 # %%
 with model:
@@ -54,8 +52,7 @@ warnings
 # %% [markdown]
 # ## Answer
 #
-# Errors as rotation vectors in the coordinates of the body: roll about the boom, then the two
-# angles across it.
+# Errors as rotation vectors in the coordinates of the body: roll about the boom, then the two angles across it.
 
 
 # %%
@@ -76,9 +73,8 @@ print("      +-:", position.std(("chain", "draw")).values.round(3))
 # %% [markdown]
 # ## Picture
 #
-# The sensor alone, the landmarks alone and both together, as errors from the truth. The landmarks
-# fix pitch and leave roll to the sensor. The first two clouds are exact draws; their laws are
-# matrix Fisher laws, too.
+# The sensor alone, the landmarks alone and both together, as errors from the truth. The landmarks fix pitch and leave
+# roll to the sensor. The first two clouds are exact draws; their laws are matrix Fisher laws, too.
 
 # %%
 centred_x, centred_y = x - x.mean(axis=0), y - y.mean(axis=0)
@@ -98,9 +94,8 @@ for handle in ax.legend().legend_handles[:3]:
     handle.set(markersize=7, alpha=1)
 
 # %%
-# The posterior of R is known exactly once t is integrated out: a matrix Fisher law, from which we
-# draw without Markov chains. A sampler with the wrong target or the wrong measure on the rotations
-# differs in mean or in spread.
+# The posterior of R is known exactly once t is integrated out: a matrix Fisher law, from which we draw without Markov
+# chains. A sampler with the wrong target or the wrong measure on the rotations differs in mean or in spread.
 weight = 1 / (sigma**2 / len(x) + 5**2)
 F = kappa * R_sensor + landmarks + weight * np.outer(y.mean(axis=0), x.mean(axis=0))
 exact = pst.draws.matrix_fisher(F, size=20_000, rng=rng)
@@ -114,8 +109,8 @@ assert (abs(ratio - 1) < 0.15).all()
 # %% [markdown]
 # ## When to use this
 #
-# Use it for poses of cameras, limbs, molecules and robots, and wherever a rotation is one unknown
-# among others: noise, correspondences, several bodies. If only the rotation is unknown and all
-# noise is normal with known variance, the exact matrix Fisher law of the last cell is all you need.
-# For the orientation of many similar bodies put `MatrixFisher` around a common rotation and learn
-# `kappa`. Reflections are excluded: if they are possible, use `StiefelUniform` with $n = p$.
+# Use it for poses of cameras, limbs, molecules and robots, and wherever a rotation is one unknown among others: noise,
+# correspondences, several bodies. If only the rotation is unknown and all noise is normal with known variance, the
+# exact matrix Fisher law of the last cell is all you need. For the orientation of many similar bodies put
+# `MatrixFisher` around a common rotation and learn `kappa`. Reflections are excluded: if they are possible, use
+# `StiefelUniform` with $n = p$.

@@ -32,9 +32,9 @@ print(f"{lost.sum()} of {lost.size} readings are lost; {(~lost.any(axis=1)).sum(
 # %% [markdown]
 # ## Model
 #
-# Rows are normal with covariance $U\,\mathrm{diag}(d^2)\,U' + \sigma^2 I$, where $U$ has
-# orthonormal columns. Scores and missing entries are integrated out by `LowRankMvNormal`, so that
-# only $U$, $d$ and $\sigma$ are sampled.
+# Rows are normal with covariance $U\,\mathrm{diag}(d^2)\,U' + \sigma^2 I$, where $U$ has orthonormal
+# columns. Scores and missing entries are integrated out by `LowRankMvNormal`, so that only $U$, $d$
+# and $\sigma$ are sampled.
 
 # %%
 with pm.Model(coords={"sensor": sensors, "component": [1, 2]}) as model:
@@ -46,7 +46,7 @@ with pm.Model(coords={"sensor": sensors, "component": [1, 2]}) as model:
 # %% [markdown]
 # ## Sampling and diagnosis
 #
-# The model does not see the sign of a column of $U$, so R-hat of raw entries means nothing.
+# The density does not depend on the sign of a column of $U$, so R-hat of raw entries means nothing.
 # `pst.check` finds this out and looks at aligned draws. An empty list means that no check failed.
 
 # %%
@@ -84,9 +84,9 @@ for k, ax in enumerate(axes):
 axes[0].legend(loc="lower right")
 
 # %%
-# A sampler that is too sure of itself leaves the truth outside its draws; one that is not sure
-# enough is wider than large-sample theory for the noise, from the readings that the scores leave
-# over. If missing entries were integrated out wrongly, their intervals would not cover 90%.
+# A sampler that is too sure of itself leaves the truth outside its draws; one that is not sure enough
+# is wider than large-sample theory for the noise, from the readings that the scores leave over. If
+# missing entries were integrated out wrongly, their intervals would not cover 90%.
 spread = pst.principal_angles(idata, "U").values.max(axis=-1)
 centre = pst.mean(idata, "U", kind="subspace").values
 off = pst.principal_angles(centre[None, None], to=patterns).values.max()

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Clusters of directions on the sphere
 #
-# Directions come in clusters over a uniform background. A mixture of von Mises-Fisher laws gives
-# the centre and the concentration of each cluster, their shares and the cluster of every direction,
-# with intervals.
+# Directions come in clusters over a uniform background. A mixture of von Mises-Fisher laws gives the
+# centre and the concentration of each cluster, their shares and the cluster of every direction, with
+# intervals.
 
 # %%
 import matplotlib.pyplot as plt
@@ -15,8 +15,8 @@ import pymc_stiefel as pst
 # %% [markdown]
 # ## Data
 #
-# 400 directions, such as poles of fractures in rock: three clusters, each with a concentration of
-# its own, and a fifth of them in no cluster.
+# 400 directions, such as poles of fractures in rock: three clusters, each with a concentration of its
+# own, and a fifth of them in no cluster.
 
 # %%
 rng = np.random.default_rng(11)
@@ -30,8 +30,8 @@ x = np.stack([pst.draws.matrix_langevin(laws[k][:, None], rng=rng)[:, 0] for k i
 # %% [markdown]
 # ## Model
 #
-# `UnitVector` and `VonMisesFisher` work with `pm.Mixture`. Labels of clusters could be exchanged,
-# so the concentrations are put in order. The background is a cluster of concentration 0.
+# `UnitVector` and `VonMisesFisher` work with `pm.Mixture`. Labels of clusters could be exchanged, so
+# the concentrations are put in order. The background is a cluster of concentration 0.
 
 # %%
 with pm.Model(coords={"cluster": [1, 2, 3], "axis": list("xyz")}) as model:
@@ -45,8 +45,8 @@ with pm.Model(coords={"cluster": [1, 2, 3], "axis": list("xyz")}) as model:
 # %% [markdown]
 # ## Sampling and diagnosis
 #
-# Mixtures have poor modes, with two clusters in place of one. `initial_points` searches from many
-# draws of the prior, so that all chains start in the best mode that it finds. An empty list of
+# Mixtures have poor modes, in which two components share one cluster. `initial_points` searches from
+# many draws of the prior, so that all chains start in the best mode that it finds. An empty list of
 # `pst.check` means that no check failed.
 
 # %%
@@ -110,8 +110,8 @@ ax.legend(loc="upper right", bbox_to_anchor=(1.2, 1.05), markerscale=1.5)
 
 # %%
 # A chain that swaps labels or is stuck in a poor mode misses concentrations, shares and centres by
-# many standard deviations, and a wrong normalising constant shifts the concentrations. A sampler
-# that is too wide has shares that are less certain than nearly known counts allow.
+# many standard deviations, and a wrong normalising constant shifts the concentrations. A sampler that
+# is too wide has shares that are less certain than nearly known counts allow.
 for name, truth in {"kappa": kappa_true, "shares": shares_true}.items():
     z = (posterior[name].mean(("chain", "draw")) - truth) / posterior[name].std(("chain", "draw"))
     assert (abs(z) < 3).all(), (name, z.values)
@@ -126,8 +126,8 @@ assert right > right_possible - 0.03
 # ## When to use this
 #
 # Use it for directions in space (fractures, magnetisation, stars) and for unit vectors of higher
-# dimension such as normalised embeddings of texts. A von Mises-Fisher cluster is round; clusters
-# that are long in one direction need a Bingham law (`MatrixBingham` with one column), which also
-# serves axes without a head and a tail. The number of clusters is fixed here; compare models by
+# dimension such as normalised embeddings of texts. A von Mises-Fisher cluster is round; clusters that
+# are long in one direction need a Bingham law (`MatrixBingham` with one column), which also describes
+# axes, whose two ends are not distinguished. The number of clusters is fixed here; compare models by
 # `pst.compare_ranks`, which takes any models. If modes share the probability, sample by sequential
 # Monte Carlo, `pm.sample_smc` with `kernel=pst.ManifoldSMC`.

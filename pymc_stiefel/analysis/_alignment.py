@@ -1,8 +1,8 @@
-r"""Alignment of draws: one meaning for each column, in all draws and chains.
+r"""Alignment of draws: the same column means the same in all draws and chains.
 
-A posterior that depends on :math:`X X'` or :math:`X \,\mathrm{diag}(s)\, X'` only does not know the signs, the order
-or even the rotation of the columns of ``X``. Every draw ``X_d`` is replaced by ``X_d R_d`` with ``R_d`` in the group
-that the posterior does not see, chosen such that the draws agree:
+A posterior that depends on :math:`X X'` or :math:`X \,\mathrm{diag}(s)\, X'` only does not determine the signs, the
+order or even the rotation of the columns of ``X``. Every draw ``X_d`` is replaced by ``X_d R_d``, with ``R_d`` in the
+group that leaves the posterior unchanged, such that the draws agree:
 
 .. math:: \max_{R_1 \dots R_D,\, M}\ \sum_d \mathrm{tr}(R_d' X_d' M), \qquad M = \frac1D \sum_d X_d R_d,
 
@@ -73,7 +73,7 @@ def align(
     order_by : str, optional
         Put the columns in the order of this variable's posterior mean, largest first: a scale, a variance. Dimensions
         other than that of the columns (scales that change in time) are averaged over. It is a companion by
-        ``"permute"`` unless ``companions`` has it. Labels stay: they name the places.
+        ``"permute"`` unless ``companions`` has it. Labels refer to positions and do not move.
     vectors : bool
         The variable holds unit vectors: its last dimension is ``n``, all others are a batch. Not needed for a single
         vector, with one dimension besides ``chain`` and ``draw``.
@@ -218,10 +218,10 @@ def nearest_signed_permutation(gains: Array) -> Array:
 
 def _assign(gains: Array) -> NDArray[np.int64]:
     """Row for each column, maximising the sum of the chosen entries, for matrices (draws, p, p)."""
-    from scipy.optimize import linear_sum_assignment  # late: importing it takes a tenth of a second
+    from scipy.optimize import linear_sum_assignment  # imported late: it takes a tenth of a second
 
     rows = gains.argmax(axis=1)
-    # where the best rows differ they are the solution; only the other draws need the real algorithm
+    # if the best rows all differ they are the solution; only the other draws need the full algorithm
     for d in np.flatnonzero((np.sort(rows, axis=1) != np.arange(rows.shape[1])).any(axis=1)):
         row, column = linear_sum_assignment(gains[d], maximize=True)
         rows[d, column] = row

@@ -1,4 +1,4 @@
-"""Where the draws of an orthonormal matrix lie: means, spread, angles between the spaces that columns span."""
+"""Location and spread of draws of an orthonormal matrix: means, dispersion, principal angles."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def principal_angles(
         Draws, see :func:`~pymc_stiefel.align`. Angles do not depend on signs, order or rotation of the columns.
     to : {"mean", "draws", "chains"} or array (n, q)
         What the draws are compared with: the mean subspace; other draws (half a chain away and in the next chain, so
-        that the pair is all but independent: the spread of the posterior without a centre); or a given matrix with
+        nearly independent; this measures the spread of the posterior without a centre); or a given matrix with
         orthonormal columns. ``"chains"`` compares the mean subspaces of the chains with each other.
 
     Returns

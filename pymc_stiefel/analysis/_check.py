@@ -244,7 +244,7 @@ class Tested:
         ]
 
     def orbits(self) -> list[Orbit]:
-        """What the posterior does not identify."""
+        """Find what the posterior does not identify."""
         return find_orbits(self.model, self.logp, self.last[:2])
 
     def _objective(self, q: Array) -> tuple[float, Array]:
@@ -255,7 +255,7 @@ class Tested:
         return _lbfgs.minimize(self._objective, q, self.density.layout, gtol=1e-2, max_iterations=ITERATIONS)
 
     def _fresh_search(self, seed: int) -> _lbfgs.Result | None:
-        """From a start of the model's own; matrices first, since scales would fit themselves to a random matrix."""
+        """From a random start of the model; matrices first, because scales would adapt to a random matrix."""
 
         def matrices_only(q: Array) -> tuple[float, Array]:
             value, gradient = self._objective(q)
@@ -292,8 +292,8 @@ class Tested:
             if not any(mode.value > highest + NATS and not _settled(mode) for mode in modes):
                 break
             modes = [mode if _settled(mode) else self._search(mode.q) for mode in modes]
-        # A draw is about half its dimension below its mode. Where a density has a neck and no mode, or the chain was
-        # still on its way (which its mean log density tells), the climb is longer and its height says nothing.
+        # A draw is about half its dimension below its mode. If the density has a funnel and no mode, or the chain had
+        # not arrived (which its mean log density shows), the search climbs higher, and the height means nothing.
         layout = self.density.layout
         longest = 2 * (layout.size - int((layout.p * (layout.p + 1) // 2).sum())) + 20
         usable = {
@@ -309,7 +309,7 @@ class Tested:
             known += [mode for mode in fresh if mode is not None and _settled(mode)]
         best = min(known, key=lambda mode: mode.value)
         low = {chain: mode.value - best.value for chain, mode in usable.items() if mode.value > best.value + NATS}
-        if low and layout.size <= MOST_CURVATURES:  # a spike may be high and hold nothing
+        if low and layout.size <= MOST_CURVATURES:  # a spike may be high but contain hardly any probability
             weight = self._log_weight(best)
             low = {chain: nats for chain, nats in low.items() if weight > self._log_weight(usable[chain]) + NATS}
         return [
@@ -325,6 +325,6 @@ class Tested:
 
 
 def _settled(mode: _lbfgs.Result) -> bool:
-    """Whether a search has come to an end, as far as the comparison of modes is concerned."""
+    """Whether a search has converged well enough to compare modes."""
     history = mode.history
     return mode.converged or mode.iterations < ITERATIONS or history[-ITERATIONS // 10] - history[-1] < SETTLED

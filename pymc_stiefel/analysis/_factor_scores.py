@@ -26,7 +26,7 @@ __all__ = ["condition", "factor_scores", "impute"]
 Array = NDArray[np.float64]
 KINDS = ("draws", "mean")
 CHUNK = 4_000_000
-"""Numbers of an intermediate array, so that memory does not grow with the number of draws."""
+"""Largest size of an intermediate array, so that memory does not grow with the number of draws."""
 
 
 def factor_scores(
@@ -145,8 +145,8 @@ def condition(
     data, model, var, random_seed, group
         As for :func:`~pymc_stiefel.factor_scores`.
     given : DataFrame or array
-        What is known of the new rows: a DataFrame with some of the model's features as columns, or an array with all
-        of them. What it lacks, and what is NaN, is predicted.
+        Known entries of the new rows: a DataFrame with some of the model's features as columns, or an array with all
+        of them. Absent columns and NaN entries are predicted.
     kind : {"draws", "mean"}
         One draw for each draw of the parameters, or conditional means.
 

@@ -1,7 +1,8 @@
-"""Finding the draws of a matrix in whatever the user holds, and refusing bad ones with a useful message.
+"""Find the draws of a matrix in arrays, xarray objects or results of PyMC; raise a useful error for bad ones.
 
 Every function of :mod:`~pymc_stiefel.analysis` and :mod:`~pymc_stiefel.plots`
-starts here, so that arrays, ``xarray`` objects, ``InferenceData`` (ArviZ 0.x) and ``DataTree`` (ArviZ 1.x) are alike.
+starts here, so that arrays, ``xarray`` objects, ``InferenceData`` (ArviZ 0.x) and ``DataTree`` (ArviZ 1.x) are treated
+alike.
 """
 
 from __future__ import annotations

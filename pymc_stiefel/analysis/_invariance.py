@@ -1,10 +1,10 @@
-r"""What a posterior does not identify, found by moving points and comparing their log densities.
+r"""Find what a posterior does not identify, by moving points and comparing their log densities.
 
 An *orbit* is a set of variables whose columns move together without changing the density: :math:`X \to XR` for an
 orthonormal variable and for all that goes with it (scores, the other factor of a low-rank matrix, the mean of a
 hierarchy), where ``R`` flips signs, exchanges columns or rotates them; scales are only exchanged. The matrices or
 vectors of a batch (components of a mixture) are the columns of a matrix in the same sense. Draws are then aligned over
-the whole orbit, and what is left has an R-hat that can be trusted.
+the whole orbit, and R-hat of the aligned draws can be trusted.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _orbit(
     free, signed = np.zeros(p, bool), [first]
     pool = candidates[:MOST_COMPANIONS]
     for k in range(p):
-        # what goes with the first columns goes with all of them: subsets are tried no more
+        # companions of the first columns belong to all columns: no more subsets to try
         more = [c for c in pool if c not in signed] if k < 2 else []
         found = smallest(signed, more, np.diag(np.where(np.arange(p) == k, -1.0, 1.0)))
         if found is not None:

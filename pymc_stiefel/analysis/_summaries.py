@@ -1,8 +1,8 @@
-r"""Diagnostics that mean something: ESS and R-hat of quantities that the posterior identifies.
+r"""ESS and R-hat of quantities that the posterior identifies.
 
-Entries of ``X`` are often not identified: a posterior that knows :math:`X X'` only has as many modes as there are
-signs, orders or rotations of the columns. R-hat of raw entries is then large in a perfect run. Quantities that do not
-change with the choice of basis (projector entries, principal angles) or draws that have been aligned
+Entries of ``X`` are often not identified: a posterior that depends on :math:`X X'` only has a mode for every choice of
+signs, order or rotation of the columns. R-hat of raw entries is then large even in a perfect run. Quantities that do
+not change with the choice of basis (projector entries, principal angles) or draws that have been aligned
 (:func:`~pymc_stiefel.align`) have a mean, an effective sample size and an R-hat that can be trusted.
 """
 

@@ -1,4 +1,4 @@
-"""What all building blocks share: names of dimensions, and checks of sizes and scales."""
+"""Shared by the building blocks: names of dimensions, and checks of sizes and scales."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ __all__ = ["dims_of", "inner_dim", "positive"]
 def dims_of(
     name: str, dims: Any, sizes: Sequence[int], suffixes: Sequence[str], size: Any = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Dims of the batch and of one matrix: the user's, or new ones, since parts that share a dimension shall say so."""
+    """Dims of the batch and of one matrix: the user's, or new ones, so that parts share the names of common
+    dimensions.
+    """
     string("name", name)
     model = pm.modelcontext(None)
     batch_shape = () if size is None else several("size", size)
@@ -52,7 +54,9 @@ def inner_dim(name: str, argument: str, dim: Any, length: int, suffix: str) -> s
 def _check_dim(argument: str, model: pm.Model, name: str, dim: str, length: int | None) -> None:
     if dim not in model.dim_lengths:
         known = ", ".join(map(str, model.dim_lengths)) or "none"
-        raise ValueError(f"{argument} of {name!r}: {dim!r} is no dim of the model, which has {known}; add it to coords")
+        raise ValueError(
+            f"{argument} of {name!r}: {dim!r} is not a dim of the model, which has {known}; add it to coords"
+        )
     has = int(model.dim_lengths[dim].eval())
     if length is not None and has != length:
         raise ValueError(f"{argument}: {name!r} has {length} along {dim!r}, which has length {has}")

@@ -1,4 +1,4 @@
-"""Factor analysis and probabilistic PCA of a table, ready made."""
+"""Ready-made factor analysis and probabilistic PCA of a table."""
 
 from __future__ import annotations
 

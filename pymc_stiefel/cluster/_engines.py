@@ -1,7 +1,7 @@
-"""Engines: how tasks are handed to joblib or to an executor, and how their messages come back.
+"""Engines: they submit tasks to joblib or to an executor and return the messages of the tasks.
 
 An engine takes tasks and yields a message for each finished one, and a :class:`Lost` for each failure of its own: a
-worker that was killed, a connection that broke. It never yields an error of a chain, which is part of the message.
+worker that was killed, a connection that broke. Errors of a chain are part of its message and are never yielded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.02
 
 @dataclass
 class Lost:
-    """A task, or all that are left of a round, that the engine did not bring to an end."""
+    """A task that the engine did not finish, or all unfinished tasks of a round."""
 
     error: BaseException
 

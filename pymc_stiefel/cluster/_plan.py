@@ -35,7 +35,7 @@ Point = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Chain:
-    """What one chain has for itself: its number, where it starts, and its random numbers."""
+    """Data of one chain: its number, its start, and its random numbers."""
 
     number: int
     start: Point
@@ -44,7 +44,7 @@ class Chain:
 
 @dataclass
 class Job:
-    """What all chains share. It is pickled once and loaded once in every worker.
+    """Data shared by all chains, pickled once and loaded once in every worker.
 
     ``step`` is a step of PyMC, or a function without arguments that makes one or several of them in the worker.
     """
@@ -231,12 +231,12 @@ def default_tune(step: Any) -> int:
 
 
 def is_step(step: Any) -> bool:
-    """Whether this is a step that has been made."""
+    """Whether this is a step instance."""
     return isinstance(step, BlockedStep | CompoundStep)
 
 
 def is_factory(step: Any) -> bool:
-    """Whether this makes a step when called: a function, or the class of a step."""
+    """Whether calling this returns a step: a function, or the class of a step."""
     return callable(step) and not is_step(step)
 
 

@@ -1,4 +1,4 @@
-"""Rounds of tasks until every chain is finished, has failed, or has been lost too often."""
+"""Submit tasks in rounds until every chain is finished, has failed, or has been lost too often."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["Rounds"]
 
 _log = logging.getLogger("pymc_stiefel")
 HOPELESS = (ImportError, AttributeError, pickle.PickleError)
-"""Errors of an engine that come back however often a task is submitted: the worker lacks a package."""
+"""Errors of an engine that resubmitting a task cannot solve: the worker lacks a package."""
 
 
 class Rounds:
     """Submits tasks, again if their worker was lost. A chain is a pure function of its input, so that is safe.
 
     ``retries`` limits rounds in which no chain was finished: a pool that loses one worker often loses all its tasks,
-    which is no fault of theirs.
+    although only one of them failed.
     """
 
     def __init__(self, engine: Engine, tasks: Sequence[Task], store: Store | None, retries: int) -> None:

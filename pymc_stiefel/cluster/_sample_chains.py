@@ -1,4 +1,4 @@
-"""The public function: chains of a PyMC model on whatever runs tasks."""
+"""The public function: chains of a PyMC model as tasks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def sample_chains(
     storage_options : dict, optional
         Options of fsspec for a URL.
     retries : int, default 2
-        How often missing chains are submitted again after a lost worker, without a single one being finished meanwhile.
+        How many rounds in a row may finish no chain, after workers were lost, before missing chains are given up.
     progressbar, quiet : bool
         Whether to show chains done, draws per second and divergences; ``quiet`` also silences the log.
     var_names, discard_tuned_samples, keep_warning_stat, idata_kwargs, callback, compile_kwargs

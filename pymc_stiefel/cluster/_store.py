@@ -1,7 +1,7 @@
 """Draws of many chains in one zarr store: one chunk per chain and variable, written by the task that ran the chain.
 
 The driver writes names, shapes and coordinates. Tasks fill their own chunks, so they need no locks, and mark their
-chain as finished last. Nothing else says whether a chain is done: a run that died is resumed from these marks.
+chain as finished last. These marks alone say which chains are done, and an interrupted run is resumed from them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What has been compiled for a model is kept as long as the model lives, and serves every later call.
+"""Compiled functions of a model are kept as long as the model lives, and reused by later calls.
 
-Compiled functions read data by address, so new data (``pm.set_data``) need nothing new. What they depend on is in the
-key: the graph, by the identity of its variables, and whatever the caller adds, such as shapes.
+Compiled functions read data by address, so new data (``pm.set_data``) need no compilation. The key holds what they
+depend on: the graph, by the identity of its variables, and what the caller adds, such as shapes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def structure(model: pm.Model) -> tuple:
 
 
 def kept(model: pm.Model, key: tuple, make: Callable[[], Made]) -> Made:
-    """The result of ``make`` for this model as it is now, made only once. It must not refer to the model itself."""
+    """The result of ``make`` for this model as it is now, called only once. It must not refer to the model itself."""
     results = _results.setdefault(model, OrderedDict())
     key = (*key, structure(model))
     if key not in results:

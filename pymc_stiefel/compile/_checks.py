@@ -1,4 +1,4 @@
-"""Indices of a model, checked before a chain starts: compiled code reads out of bounds without a word."""
+"""Indices of a model, checked before a chain starts: compiled code reads out of bounds silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the variables of a model sit in the flat vector of the engine."""
+"""Positions of the variables of a model in the flat vector of the engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def manifold_block(model: pm.Model, value: Variable) -> StiefelBlock | None:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value variable sits in the flat vector of the engine."""
+    """Position of a value variable in the flat vector of the engine."""
 
     value: TensorVariable
     shape: tuple[int, ...]

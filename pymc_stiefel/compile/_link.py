@@ -1,8 +1,8 @@
-"""The C function through which the engine calls a density, and how errors get out of it.
+"""The C function through which the engine calls a density, and how its errors are raised.
 
-No exception can pass through the compiled sampler. An error in Python code (an Op that raises, Ctrl-C inside of one) is
-taken from the interpreter and kept in the first numbers of ``extra``; evaluations after it return NaN at once, so that
-the sampler soon returns, and :func:`raise_error` raises it there.
+No exception can pass through the compiled sampler. An error in Python code (an Op that raises, Ctrl-C inside one) is
+taken from the interpreter and stored in the first numbers of ``extra``; evaluations after it return NaN at once, so
+that the sampler soon returns, and :func:`raise_error` raises it there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the variables have in common: recognising them, starting values, and checks at declaration."""
+"""Base classes of the variables: how samplers recognise them, starting values, and checks at declaration."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class StiefelDistribution(Continuous):
         if isinstance(default_transform, transforms.HouseholderTransform):
             default_transform = _chart(name, default_transform, block)
         return Continuous.__new__(
-            _Built(rv),  # PyMC asks it for nothing but ``dist``
+            _Built(rv),  # PyMC calls only its ``dist``
             name,
             dims=dims,
             initval=initval,
@@ -135,7 +135,7 @@ class StiefelDistribution(Continuous):
 
     @classmethod
     def check_data(cls, name: str, data: np.ndarray | None, block: StiefelBlock) -> None:
-        """What a law has to say about observed data; nothing by default."""
+        """Checks of observed data that are special to a law; none by default."""
 
     @classmethod
     def support(cls, shape: Any, *given: Any) -> list[int]:
@@ -172,7 +172,7 @@ class StiefelDistribution(Continuous):
 
 
 class _Built:
-    """A variable that is already made, in place of the class that would make it."""
+    """A finished variable in place of the class that would create it."""
 
     def __init__(self, rv: TensorVariable) -> None:
         self.rv = rv
@@ -209,7 +209,7 @@ def _check_observed(name: str, observed: Any, block: StiefelBlock, core: tuple[i
 def _check_values(
     what: str, values: Any, block: StiefelBlock, core: tuple[int, ...], whole: bool = False
 ) -> np.ndarray:
-    """Values on the manifold, projected if they are off by rounding; the measured error otherwise."""
+    """Values on the manifold, projected if they are off by rounding errors; otherwise raises an error."""
     values = check.numbers(what, values)
     if values.ndim < len(core):
         raise ValueError(f"{what} must have shape (..., {', '.join(map(str, core))}), got {values.shape}")
@@ -233,7 +233,7 @@ def _chart(name: str, transform: transforms.HouseholderTransform, block: Stiefel
 def checked_direction(
     name: str, direction: TensorVariable, *, vector: bool = False, special: bool = False
 ) -> TensorVariable:
-    """A mean direction, checked now if it is known, wherever it is used if not; our own variables need no check."""
+    """A mean direction. Constants are checked now, graphs when they are evaluated; our own variables need no check."""
     check.orthonormal(name, direction, vector=vector)
     numbers = check.known(direction)
     if special and numbers is not None and (np.linalg.det(numbers) < 0).any():

@@ -36,13 +36,13 @@ class MatrixBingham(StiefelDistribution):
     Symmetric under sign changes of the columns. For ``B`` a multiple of the identity, and so always for p = 1, it is
     a distribution of subspaces whose normaliser :math:`{}_1F_1(p/2; n/2; A)` is exact and differentiable for
     min(p, n - p) <= 10: then ``A`` may be random. For any other ``B`` the normaliser has no tractable form; the
-    parameters must be numbers, and the log density is that of the numerator, which differs by a constant that no
-    posterior depends on.
+    parameters must be numbers, and the log density is that of the numerator, which differs by a constant; posteriors
+    do not depend on it.
 
     Parameters
     ----------
     A : tensor_like (..., n, n)
-        Symmetric. A multiple of the identity added to it changes nothing. To learn a scale, multiply ``A`` by it.
+        Symmetric. Adding a multiple of the identity does not change the law. To learn a scale, multiply ``A`` by it.
     B : array_like (..., p, p), (p,) or None
         Symmetric, or the diagonal of a diagonal matrix; None is the identity.
     p : int, optional
@@ -135,8 +135,9 @@ class MatrixBinghamLangevin(StiefelDistribution):
 
     .. math:: f(X) \propto \mathrm{etr}(F'X + B X'AX)
 
-    The log density is that of the numerator: the normaliser has no tractable form, and as long as the parameters
-    are numbers it is a constant that no posterior depends on. Random parameters would need it, so they are refused.
+    The log density is that of the numerator: the normaliser has no tractable form, and as long as the parameters are
+    numbers it is a constant, on which posteriors do not depend. With random parameters it would matter, so they raise
+    an error.
 
     Parameters
     ----------

@@ -43,8 +43,8 @@ class MatrixFisher(StiefelDistribution):
     with respect to normalised Haar measure on SO(n). Either ``F`` or ``(M, kappa)`` with
     :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is exact and differentiable for n = 2 (a Bessel function) and
     n = 3 (a Bingham law of quaternions), so that the concentration is learnt. For n >= 4 no tractable form is known:
-    the parameters must be numbers, and the log density is that of the numerator, which differs by a constant that
-    no posterior depends on.
+    the parameters must be numbers, and the log density is that of the numerator, which differs by a constant;
+    posteriors do not depend on it.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class MatrixFisher(StiefelDistribution):
 
     References
     ----------
-    Downs (1972), doi:10.1093/biomet/59.3.665. Prentice (1986), doi:10.1111/j.2517-6161.1986.tb01410.x.
+    Downs (1972), doi:10.1093/biomet/59.3.665. Prentice (1986), J. R. Statist. Soc. B 48, 214-222.
 
     Examples
     --------

@@ -69,7 +69,7 @@ class Grassmann(StiefelDistribution):
 
 
 class GrassmannGaussian(MatrixAngularCentralGaussian):
-    """What ``Grassmann`` makes if it is given ``Sigma``."""
+    """Returned by ``Grassmann`` if ``Sigma`` is given."""
 
     rv_type = GrassmannGaussianRV
     rv_op = GrassmannGaussianRV()
@@ -88,7 +88,7 @@ class GrassmannGaussian(MatrixAngularCentralGaussian):
 
 
 def _dimensions(n: Any, p: Any) -> tuple[Any, Any]:
-    """``n > p``, where n is known; n < p has been refused before, or is by the law."""
+    """Check ``n > p`` if n is known; n < p is checked elsewhere."""
     if n == p:
         raise ValueError(
             f"n must be above p, got n={n}, p={p}: R^{p} has one {p}-dimensional subspace only; "

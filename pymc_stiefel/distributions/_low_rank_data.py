@@ -1,4 +1,4 @@
-"""Data of a low-rank normal law: what the density needs of them, by pattern of missing entries."""
+"""Data of a low-rank normal law: sufficient statistics by pattern of missing entries."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 __all__ = ["Complete", "Patterns", "Scattered", "make_parts"]
 
 MAX_GROUPS = 4
-"""Patterns of missing entries with cross products of their own; each adds operations to the graph."""
+"""Largest number of patterns of missing entries with separate cross products; each adds operations to the graph."""
 
 MIN_ROWS = 8
-"""Rows of a pattern that are worth it."""
+"""Smallest number of rows for which a pattern gets separate cross products."""
 
 _number = itertools.count()
 
@@ -77,7 +77,7 @@ class Scattered:
 
 
 def _shared(array: Any) -> Any:
-    """Data by address: constants would be compiled into the density."""
+    """Data as shared variables: constants would be compiled into the density."""
     array = np.ascontiguousarray(array, dtype=pytensor.config.floatX if array.dtype != np.int64 else None)
     return pytensor.shared(array, f"low_rank_data_{next(_number)}", borrow=True, shape=array.shape)
 
@@ -104,7 +104,7 @@ def _scattered(table: NDArray) -> Scattered:
 
 
 def make_parts(table: NDArray) -> list[Complete | Scattered]:
-    """The table in parts, each with the statistics that its sum needs; rows without an observed entry count nothing."""
+    """The table in parts, each with the statistics that its sum needs; rows without an observed entry are left out."""
     patterns = Patterns(table)
     if patterns.complete:
         return [_complete(table, None)]

@@ -6,8 +6,8 @@ where ``o`` are the entries of the row that are observed. ``M`` is p x p and its
 
 The sum over rows needs the data only through sums and, if there are many rows, through their cross products. Its
 gradient is that of the complete-data likelihood with the scores replaced by their conditional moments (Fisher's
-identity), so value and gradient share one product with the data. A rewrite puts the sum in the place of
-``rows.sum()``; the model's log density contains just that, and all samplers profit.
+identity), so value and gradient share one product with the data. A rewrite replaces ``rows.sum()``, which the model's
+log density contains, by this sum, for all samplers.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def _diagonal(M):
 def _where_accurate(value, terms, count):
     """``value``, or -inf where it is a difference of terms so large that their rounding errors would show.
 
-    Without this, a sampler finds points at which the error is a large positive number. They have a noise that is some
-    1e-7 of the loadings.
+    Without this, a sampler finds points where the error is a large positive number, with noise of about 1e-7 of the
+    loadings.
     """
     return pt.switch(np.finfo(value.dtype).eps * terms < 1 + 1e-6 * count, value, -np.inf)
 
@@ -84,7 +84,7 @@ def _eye(x):
 
 
 def _positive(d):
-    """``d`` where it is positive, one elsewhere: there the density is replaced as a whole."""
+    """``d`` where it is positive, one elsewhere, where the density is replaced by -inf."""
     return pt.switch(d > 0, d, 1.0)
 
 
@@ -227,7 +227,7 @@ def _gradient(Wt, d, counts, residuals, squares, with_scores, fitted):
 
 
 def _sum_orthogonal(mu, Wt, d, part: Complete):
-    """A factor with orthogonal columns, and scalar ``d``: no factorisation at all."""
+    """A factor with orthogonal columns, and scalar ``d``: no factorisation is needed."""
     mean, squares, _ = part.arrays
     N, m, p, n = part.rows, mean - mu, Wt.shape[0], Wt.shape[1]
     total, u = d + (Wt**2).sum(axis=1), Wt @ m
@@ -354,7 +354,7 @@ def _with_gradient(params, part):
 
 
 def _is_data(value) -> bool:
-    """Whether a value is made of constants and shared data only, so that nobody asks for a gradient in it."""
+    """Whether a value is made of constants and shared data only, so that its gradient is never needed."""
     leaves = [variable for variable in ancestors([value]) if variable.owner is None]
     return all(isinstance(leaf, Constant | SharedVariable) for leaf in leaves)
 

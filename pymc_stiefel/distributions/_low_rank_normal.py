@@ -84,7 +84,7 @@ class LowRankMvNormal(Continuous):
     cov_diag : tensor_like
         ``d``, positive: a scalar, or of shape ``(..., n)``; ``(..., 1)`` for a batch of scalars.
     observed : array, DataFrame, masked array or pm.Data, optional
-        Rows ``(..., n)``. ``pm.Data`` may be exchanged by ``pm.set_data``, but must not have missing entries.
+        Rows ``(..., n)``. ``pm.Data`` may be replaced by ``pm.set_data``, but must not have missing entries.
 
     Notes
     -----

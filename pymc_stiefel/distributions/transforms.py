@@ -158,17 +158,17 @@ class HouseholderTransform(Transform):
 
     .. math:: \prod_k \left(\frac{2}{1 + |u_k|^2}\right)^{m_k-1} \frac{\Gamma(m_k/2)}{2\pi^{m_k/2}}
 
-    with respect to normalised Haar. Values are scaled to :math:`\sqrt{m-1}\,u`, which have unit variance or so.
+    with respect to normalised Haar. Values are scaled to :math:`\sqrt{m-1}\,u`, which have about unit variance.
 
-    The value variable has shape ``(..., d)``. There is a price to the minimal dimension: every chart of the sphere has
-    a pole at infinity, so the tails are heavy (Cauchy for m = 2) and a posterior near the pole is cut in two.
+    The value variable has shape ``(..., d)``. The minimal dimension has a disadvantage: every chart of the sphere has
+    a pole at infinity, so the tails are heavy (Cauchy for m = 2) and a posterior near the pole is split in two.
 
     Without ``n`` and ``p``, as :func:`pymc.model.transform.conditioning.change_value_transforms` uses it, the value
     variable has the shape of the variable: PyMC gives it that. The coordinates of column k are then the entries below
     its diagonal, and the others are independent standard normals that nothing depends on.
 
     A square variable (p = n) has two components, determinant +1 and -1, and no chart reaches both. This one reaches
-    determinant +1: right for ``SpecialOrthogonal``, refused for the other square variables.
+    determinant +1. It is right for ``SpecialOrthogonal`` and raises an error for other square variables.
 
     Parameters
     ----------

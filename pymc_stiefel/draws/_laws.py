@@ -207,7 +207,7 @@ def matrix_fisher(F: ArrayLike, *, size: Size = None, rng: np.random.Generator) 
 
     References
     ----------
-    Downs (1972), doi:10.1093/biomet/59.3.665; Prentice (1986), doi:10.1111/j.2517-6161.1986.tb01410.x.
+    Downs (1972), doi:10.1093/biomet/59.3.665; Prentice (1986), J. R. Statist. Soc. B 48, 214-222.
 
     Examples
     --------

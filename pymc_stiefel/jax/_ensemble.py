@@ -27,6 +27,13 @@ class Ensemble:
         Scores of each member.
     confidence, hits, rows : array (bin,)
         Mean confidence, accuracy and number of rows of each bin; NaN in empty bins.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_stiefel as pst
+    >>> scores = pst.jax.ensemble(lambda params, x: x * params, [1.0, 2.0], np.eye(3), np.arange(3))
+    >>> scores.accuracy, scores.probabilities.shape, scores.member_accuracy.shape
+    (1.0, (3, 3), (2,))
     """
 
     probabilities: np.ndarray

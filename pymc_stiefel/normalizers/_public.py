@@ -75,7 +75,8 @@ def log_hyp0f1(n: float, s: ArrayLike) -> tuple[float, Vector]:
 
     References
     ----------
-    Muirhead (1982), doi:10.1002/9780470316559; Butler & Wood (2003), doi:10.1214/aos/1059655917.
+    Muirhead (1982), doi:10.1002/9780470316559; Butler & Wood (2003), J. Comput. Appl.
+    Math. 155, 359-382.
 
     Examples
     --------

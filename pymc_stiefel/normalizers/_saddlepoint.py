@@ -2,7 +2,7 @@ r"""Second-order saddlepoint approximation of log 0F1, for p or concentrations t
 
 Herz's integral :math:`{}_0F_1(n/2; D^2/4) \propto \int \mathrm{etr}(S + D^2 S^{-1}/4)\,|S|^{-n/2}\,dS` over symmetric
 p x p matrices has a diagonal saddlepoint. With the Gaussian term alone it is the calibrated Laplace approximation of
-Butler & Wood (2003, doi:10.1214/aos/1059655922). There are two additions.
+Butler & Wood (2003, J. Comput. Appl. Math. 155, 359-382). There are two additions.
 
 * The next term of the expansion, a sum of O(p^3) Feynman diagrams, reduces the error from O(1/n) to O(1/n^2).
 * A factor :math:`|S|^{-c/2}` of the integrand is kept out of the exponent. The expansion holds for any c. The best

@@ -45,7 +45,7 @@ def _make_polar(special):
 
 
 @jax_funcify.register(Polar)
-@jax_funcify.register(CheckedProjection)  # JAX cannot raise on values: the projection alone
+@jax_funcify.register(CheckedProjection)  # JAX cannot raise errors on values, so this only projects
 def _funcify_polar(op, **kwargs):
     return _make_polar(op.special)
 

@@ -263,7 +263,7 @@ def hyp0f1_value_and_grad(n: Any, s: Any) -> tuple[Any, Any]:
     s = jnp.asarray(s)
     n = jnp.asarray(n).astype(s.dtype)
     fine = jnp.all(jnp.isfinite(s) & (s >= 0.0))
-    s = jnp.where(fine, s, 1.0)  # a loop over NaN would not end
+    s = jnp.where(fine, s, 1.0)  # a loop over NaN would not terminate
     if len(s) == 1:
         value, slope = _vector(n, s[0])
         grad = slope[None]

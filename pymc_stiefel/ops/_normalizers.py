@@ -25,7 +25,7 @@ __all__ = ["log_bingham_matrix", "log_hyp0f1_matrix", "log_hyp0f1_singular"]
 
 
 class Normalizer(Differentiable):
-    """Value and gradient of a log normaliser, in its last input; NaN outside the domain (samplers do look there)."""
+    """Value and gradient of a log normaliser, in its last input; NaN outside the domain (samplers may go there)."""
 
     __props__: tuple[str, ...] = ()
     gufunc_signature: str
@@ -96,7 +96,7 @@ class Curvature(Differentiable):
     def numpy(self, *inputs: Any) -> Any:
         """``Normalizer.bend``, NaN where something is not finite."""
         *given, parameter, direction = inputs
-        if not np.any(direction):  # nobody asked for second derivatives
+        if not np.any(direction):  # second derivatives are not requested
             return np.zeros_like(parameter)
         arrays = [np.ascontiguousarray(x, dtype=np.float64) for x in (parameter, direction)]
         finite = all(np.isfinite(x).all() for x in arrays)

@@ -47,7 +47,7 @@ MANIFOLD_TOLERANCE = 1e-6
 """Largest entry of ``|X'X - I|`` that still counts as orthonormal (in double precision)."""
 
 ALREADY_ORTHONORMAL = 1e-12
-"""Below this error the polar factor returns its argument: sampled values are projected once, not at every look."""
+"""Below this error the polar factor returns its argument, so sampled values are projected only once."""
 
 
 def manifold_tolerance(dtype: str) -> float:
@@ -143,9 +143,9 @@ class PolarCurvature(Differentiable):
 
 
 def polar_numpy(Z: NDArray, special: bool) -> NDArray:
-    """``geometry.polar`` or ``geometry.rotation`` of one matrix, short-circuited where there is nothing to do."""
+    """``geometry.polar`` or ``geometry.rotation`` of one matrix, or the matrix itself if it is orthonormal already."""
     with np.errstate(invalid="ignore", over="ignore"):
-        error = np.dot(Z.T, Z).ravel()  # PyMC evaluates this for every draw, where nearly always there is nothing to do
+        error = np.dot(Z.T, Z).ravel()  # PyMC evaluates this for every draw, nearly always orthonormal already
     error[:: Z.shape[1] + 1] -= 1.0
     if np.dot(error, error) < ALREADY_ORTHONORMAL**2 and not (special and np.linalg.det(Z) < 0):
         return Z.copy()
@@ -193,14 +193,14 @@ class CheckedProjection(Differentiable):
 
 
 class _CheckedBatch(Blockwise):
-    """``CheckedProjection`` of a batch, which is not folded either."""
+    """``CheckedProjection`` of a batch, which is not constant-folded either."""
 
     def do_constant_folding(self, fgraph, node):
         return False
 
 
 def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
-    """Project matrices (last two dimensions) that are off by rounding only; refuse the rest with the measured error."""
+    """Project matrices (last two dimensions) that are off by rounding errors only; raise an error for all others."""
     tolerance = manifold_tolerance(str(X.dtype))
     if not np.isfinite(X).all():
         raise ValueError(f"{what} has NaN or infinite entries; give an orthonormal matrix")
@@ -273,7 +273,7 @@ def without_manifold_check(graphs):
 
 
 class StiefelRV(RandomVariable):
-    """Base of the random variable Ops on the Stiefel manifold; the class is the mark by which they are recognised."""
+    """Base of the random variable Ops on the Stiefel manifold; samplers recognise these variables by this class."""
 
     dtype = "floatX"
     vector = False

@@ -1,4 +1,4 @@
-"""What optimisers on the manifold share: the density without Jacobians, the start, the result, a progress bar."""
+"""Shared by the optimisers on the manifold: the density without Jacobians, the start, the result, a progress bar."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def reader(model: pm.Model, density: ModelDensity, point, transformed: bool = Fa
 
 
 class progress:
-    """A progress bar as a context that gives a function of one text; silent where it is not wanted."""
+    """A progress bar as a context manager; it yields a function that shows a text, or does nothing without a bar."""
 
     def __init__(self, name: str, total: int | None, wanted: bool, theme=None):
         columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -89,7 +89,7 @@ def find_MAP(
     start, model, seed, max_iterations = _renamed(start, model, seed, others)
     positive(maxeval=maxeval, **({} if np.isposinf(max_iterations) else {"max_iterations": max_iterations}))
     _checks.real("gtol", gtol, 0)
-    _checks.choice("method", method, ("L-BFGS", "L-BFGS-B"))  # the only one on the manifold
+    _checks.choice("method", method, ("L-BFGS", "L-BFGS-B"))  # the only method on the manifold
     _checks.mapping("start", start)
     _checks.seed("seed", seed)
     _checks.flag("return_raw", return_raw)
@@ -158,7 +158,7 @@ def _warn(message: str) -> None:
 
 
 def _over_components(objective, density: ModelDensity, best: _lbfgs.Result, run) -> _lbfgs.Result:
-    """No path joins the two components of O(n): try the other one, from the best flip of a column."""
+    """The two components of O(n) are not connected: try the other one, from the best flip of a column."""
     layout = density.layout
     for m in [m for policy, first, count, *_ in layout.flips if policy == FLIPPED for m in range(first, first + count)]:
         flipped = []

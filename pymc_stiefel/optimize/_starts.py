@@ -1,4 +1,4 @@
-"""Starts of chains by a thorough search, and chains that ended far below what a search finds."""
+"""Starting points of chains by a thorough search, and detection of chains far below the best known mode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWEEPS = 8
 """Rounds of sign changes and L-BFGS at most."""
 
 APART = 10.0
-"""Nats by which an optimum has to be lower to count as another one that is worse."""
+"""An optimum that is lower by this many nats counts as another, worse one."""
 
 
 def initial_points(
@@ -57,8 +57,8 @@ def initial_points(
     tries, agree : int
         Searches for each chain at most, and how many of them have to agree to end earlier.
     keep : {"matrices", "all"}
-        What is taken from the optimum. With "matrices" all other variables stay where the model starts them, as the
-        optimum of scales is often far from where they are likely to be.
+        Which values to take from the optimum. With "matrices" all other variables keep the model's start, because the
+        optimum of scales is often far from their typical values.
     random_seed : int, optional
     compile_kwargs : dict, optional
 
@@ -127,13 +127,13 @@ def _best_of(search: _Searcher, rng: np.random.Generator, tries: int, agree: int
 
 
 class TrappedChain(NamedTuple):
-    """A chain that ended far below what is known.
+    """A chain that ended far below the best known mode.
 
     Attributes
     ----------
     chain : int
     below : float
-        Nats by which the optimum next to its last draw is below the best that is known.
+        Nats by which the optimum nearest to its last draw is below the best known one.
     apart : float
         Nats by which its mean log density is below that of the best chain.
 
@@ -158,7 +158,7 @@ def trapped(
     factor: float = 2.0,
     compile_kwargs: dict | None = None,
 ) -> list[TrappedChain]:
-    """Chains that are far below what is known: R-hat is blind where all chains agree on a worse mode.
+    """Chains far below the best known mode. R-hat cannot show this if all chains agree on a worse mode.
 
     L-BFGS climbs from the last draw of every chain, and optima are compared with optima: a chain is reported if its
     optimum is more than ``nats`` below the best, or its mean log density more than ``max(nats, factor sd)`` below that
@@ -172,7 +172,7 @@ def trapped(
     idata : InferenceData or DataTree
         With ``posterior``, all free variables in it, and the statistic ``lp``.
     starts : sequence of Optimum
-        What :func:`initial_points` has found, as further optima that are known.
+        Points from :func:`initial_points`, as further known optima.
     nats, factor : float
         When to report.
     compile_kwargs : dict, optional
@@ -218,7 +218,7 @@ def trapped(
 
 
 class _Searcher:
-    """The sampler's density of a model, and ways to climb it."""
+    """The sampler's density of a model, and optimisation of it."""
 
     def __init__(self, model: pm.Model, compile_kwargs: dict | None = None):
         self.make_point = make_initial_point_fn(model=model)
@@ -248,7 +248,7 @@ class _Searcher:
         return lbfgs.minimize(loss, q, self.density.layout, gtol=TOLERANCE, max_iterations=iterations)
 
     def run(self, q: np.ndarray, rng: np.random.Generator) -> lbfgs.Result:
-        """Matrices first: scales that move at once fit themselves to a random matrix. Then everything, and signs."""
+        """Matrices first, because scales would adapt to a random matrix; then all variables, and signs."""
         result = self.climb(self.climb(q, ITERATIONS, matrices_only=True).q, LONG)
         for _ in range(SWEEPS if self.moves else 0):
             flat, value = self._sweep(result.q, result.value, rng)
@@ -258,7 +258,7 @@ class _Searcher:
         return result
 
     def _sweep(self, q: np.ndarray, value: float, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """Every sign change once, in random order, taken if better; again until none is."""
+        """Try every sign change in random order, keep those that increase the density; repeat until none does."""
         q, before = q.copy(), np.inf
         while value < before - 1e-6:
             before = value

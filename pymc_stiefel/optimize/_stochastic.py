@@ -50,17 +50,18 @@ def minimize_stochastic(
         Default: the model in context; with ``pm.Minibatch``, or with its whole data.
     epochs : int, default 20
     step_size : float, optional
-        Largest :math:`\epsilon`. By default such that kicks of the first steps turn no matrix by more than about 0.1.
+        Largest :math:`\epsilon`. Default: chosen such that the first steps turn no matrix by more than about 0.1
+        radians.
     friction : float, default 0.1
     schedule : {"cosine", "constant"} or callable
-        What multiplies the step size, as a function of the progress from 0 to 1.
+        Factor of the step size, as a function of the progress from 0 to 1.
     steps_per_epoch : int, optional
         Default: as many batches as the data have; 100 where there are no minibatches.
     scales : dict, optional
         As for :class:`OrthogonalSGHMC`.
     callback : callable, optional
-        Called after every epoch with its number from 1, its mean loss and the values of the variables, as for a
-        learning curve or to save what has been reached.
+        Called after every epoch with its number from 1, its mean loss and the values of the variables, for instance to
+        draw a learning curve or to save a checkpoint.
     start, vars, progressbar, random_seed, compile_kwargs
         As for :func:`find_MAP`; ``random_seed`` also draws the batches.
 
@@ -163,10 +164,10 @@ def _descent(
 def _first_step_size(
     density: ModelDensity, metric: Metric, flat: np.ndarray, friction: float, rng: np.random.Generator
 ) -> float:
-    """A step whose kick changes no velocity by more than about 0.1 steps' worth of scale.
+    """A step whose kick changes no velocity by more than about 0.1 times the scale per step.
 
-    Not at the start alone, which may be flat: steps are tried, and shortened until a hundred of them neither raise the
-    loss nor lead to where they are too long. Those taken are shorter by a third: there are more of them.
+    The start alone may be flat. So steps are tried, and shortened until a hundred of them neither increase the loss
+    nor reach points where the step is too long. The result is a third shorter, for safety in longer runs.
     """
     step_size, losses = _gentle_step_size(density, metric, flat, rng)
     highest = np.mean(losses) + np.std(losses)

@@ -1,4 +1,4 @@
-"""Pictures of how well a subspace is known, and of how well it was sampled.
+"""Plots of how well a subspace is known, and of how well it was sampled.
 
 Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
 panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Angles are in
@@ -201,6 +201,9 @@ def plot_invariants(
     return figure
 
 
+ENERGY_LABELS = {"xlabel": "energy minus its mean; change between draws", "ylabel": "density", "yticks": []}
+
+
 def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
     """Marginal energy and its changes between draws (``az.plot_energy``); very different widths mean heavy tails.
 
@@ -241,8 +244,14 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     if az.__version__.startswith("0."):
         with warnings.catch_warnings():  # ArviZ 0.23 calls what Matplotlib 3.11 deprecates
             warnings.simplefilter("ignore", DeprecationWarning)
-            return az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax).figure
+            axes = az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax)
+        axes.set(**ENERGY_LABELS)
+        return axes.figure
     if ax is not None:
         raise ValueError(f"ax must be None, since ArviZ {az.__version__} makes a figure of its own, got {ax!r}")
     plot = az.plot_energy(xr.DataTree.from_dict({"/sample_stats": stats}), backend="matplotlib")
-    return plot.viz["figure"].item()
+    figure = plot.viz["figure"].item()
+    figure.set_size_inches(9, 2.8)  # ArviZ's own is so wide that its labels are too small to read on a page
+    figure.axes[0].set(title="", xlabel="E-BFMI", ylabel="chain")
+    figure.axes[-1].set(**ENERGY_LABELS)
+    return figure

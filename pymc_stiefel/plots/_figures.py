@@ -1,4 +1,4 @@
-"""What the pictures are made of: axes in one style, small multiples, labels, densities, ranks."""
+"""Shared by the plots: axes in one style, small multiples, labels, densities, ranks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ STYLE: Any = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """``STYLE`` for a while. Other settings stay, unlike in ``rc_context``: the first figure of a notebook's kernel
-    switches interactive display on, and no figure would be shown any more if that were undone."""
+    """``STYLE`` within a context. Unlike ``rc_context`` this leaves other settings alone: the first figure of a
+    notebook's kernel switches interactive display on, and undoing that would hide all later figures.
+    """
     from matplotlib import rcParams
 
     before = {name: rcParams[name] for name in STYLE}
@@ -156,7 +157,7 @@ def label_features(axis: Any, draws: xr.DataArray, place: Any, width: float = 7.
 
 
 def numeric(draws: xr.DataArray) -> bool:
-    """Whether the rows have coordinates that mean a place, as times do, and not just a count."""
+    """Whether the rows have coordinates with a numerical meaning, such as times, and not just a count."""
     dim = draws.dims[-2]
     if dim not in draws.coords or draws[dim].dtype.kind not in "fiuM":
         return False

@@ -1,4 +1,4 @@
-"""Pictures of orthonormal matrices, after what the posterior cannot identify has been resolved.
+"""Plots of orthonormal matrices, after alignment.
 
 Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
 panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Draws that

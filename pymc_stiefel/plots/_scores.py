@@ -149,7 +149,7 @@ def _draw_arrows(
 
 
 def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
-    """Labels beside the tips, those of either side as near to them as they can be without touching one another."""
+    """Labels beside the tips, as near as possible without overlapping."""
     from matplotlib.patheffects import withStroke
     from scipy.optimize import isotonic_regression
 
@@ -162,7 +162,7 @@ def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
     ]
     width = axis.get_window_extent().width
     shares = [min(0.4, (text.get_window_extent().width + 6 / points) / width) for text in texts]
-    for _ in range(3):  # the axis has to be wide enough for them; what one side gains the other loses
+    for _ in range(3):  # the axis must be wide enough for the labels on both sides
         low, high = axis.get_xlim()
         for k, share in enumerate(shares):
             low = low if right[k] else min(low, (tips[k, 0] - share * high) / (1 - share))

@@ -1,4 +1,4 @@
-"""Which models can be sampled in threads, and what is made before the first draw, as ``pm.sample`` makes it."""
+"""Decide which models can be sampled in threads; prepare seeds and starts exactly as ``pm.sample`` does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ StartFunctions = list[Callable[[Any], Point]]
 
 
 class Unsupported(Exception):
-    """Why a model, or a call, is left to ``pm.sample``."""
+    """The reason why a model, or a call, is passed to ``pm.sample``."""
 
 
 def make_starts(model: pm.Model, initvals: Any, chains: int) -> StartFunctions:

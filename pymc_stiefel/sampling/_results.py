@@ -42,18 +42,18 @@ def make_traces(
 
 
 class Recorder:
-    """Writes the draws of one chain to its trace, and hands them to the callback."""
+    """Writes the draws of one chain to its trace, and passes them to the callback."""
 
     def __init__(self, run: ChainRun, trace: NDArray, callback: Callable | None) -> None:
         self.run, self.trace, self.callback = run, trace, callback
         self.divergences = 0
 
     def skip(self, draws: int) -> None:
-        """Leave out draws of tuning that nobody will look at."""
+        """Skip tuning draws that are discarded anyway."""
         self.trace.draw_idx = min(draws, self.run.done)
 
     def catch_up(self, tune: int, length: int) -> None:
-        """Record the draws made meanwhile, of which there are to be ``length`` in the end."""
+        """Record the draws made since the last call; the total is ``length``."""
         trace, begin, end = self.trace, self.trace.draw_idx, self.run.done
         if begin == end:
             return
@@ -90,10 +90,10 @@ class Recorder:
 
 
 class Progress(MCMCProgressBarManager):
-    """PyMC's bar, told about many draws at a time."""
+    """PyMC's progress bar, updated with many draws at a time."""
 
     def look_at(self, runs: Sequence[ChainRun], tune: int, length: int) -> None:
-        """Move the bars to where the chains are."""
+        """Update the bars to the chains' progress."""
         if not self._show_progress:
             return
         known = self.__dict__.setdefault("_known", [0] * len(runs))

@@ -32,12 +32,13 @@ __all__ = ["StiefelSampler", "sample"]
 _log = logging.getLogger("pymc.stiefel")  # a child of PyMC's logger, so that messages appear where PyMC's own do
 
 FIRST_TUNE, GROWTH, MOST_TUNE = 300, 1.5, 1000
-"""Tuning draws of a model whose masses settle soon, the factor by which there are more if they have not, and the most.
-Just before 300 a window ends (at 243), which leaves the step size some time to adapt to the last masses."""
+"""Minimum number of tuning draws, the factor by which it grows while the masses have not settled, and the maximum. A
+window ends at draw 243, which leaves the step size some time to adapt to the last masses.
+"""
 
 
 FOREIGN = ("nuts_sampler", "nuts_sampler_kwargs", "trace")
-"""Arguments that ask for something else than the draws of a manifold step in memory."""
+"""Arguments that require ``pm.sample``."""
 
 
 def sample(
@@ -97,7 +98,7 @@ def sample(
     blas_cores : int, "auto" or None, default "auto"
         Threads of BLAS for all chains together; "auto" means as many as ``cores``.
     nuts_sampler, init, jitter_max_retries, n_init, trace, nuts_sampler_kwargs, mp_ctx
-        For calls that are handed to ``pm.sample``: those with a ``trace``, or with a ``nuts_sampler`` of another
+        For calls that are passed to ``pm.sample``: those with a ``trace``, or with a ``nuts_sampler`` of another
         library.
     **kwargs
         Options of the step: ``target_accept=0.9``, ``nuts={"max_treedepth": 12}``.
@@ -242,7 +243,7 @@ class StiefelSampler:
         try:
             run = self._prepare(model, chains, initvals, random_seed, compile_kwargs or {})
         except Unsupported as reason:
-            _log.debug("The model is handed to pm.sample: %s.", reason)
+            _log.debug("The model is passed to pm.sample: %s.", reason)
             handed_on = {"tune": tune, "compile_kwargs": compile_kwargs, "progressbar_theme": self.progressbar_theme}
             handed_on |= {"callback": self.callback, "step": self.step, "initvals": initvals, "var_names": names}
             handed_on = {name: value for name, value in (handed_on | self._handed_on).items() if value is not None}
@@ -332,7 +333,7 @@ class _Run:
         )
 
     def _draw(self, draws: int, lengthen: bool, cores: int) -> None:
-        """Tuning, as long as it takes, and draws; or as many of them as there are when something stops them."""
+        """Tune until the masses have settled, then draw; return what there is if sampling is stopped."""
         try:
             while lengthen:
                 failed = advance(self.runs, self.tune, self.tune, cores, lambda: self._report(draws))

@@ -1,7 +1,7 @@
 """Chains in threads of one process: compiled code makes the draws, with Python's lock released.
 
 A chain has a sampler, random numbers, and memory of its own; compiled functions and data are shared, and only read.
-Draws do not depend on how many are made in one go, so neither on the number of threads nor on the time they take.
+Draws do not depend on the size of a batch, and therefore neither on the number of threads nor on their speed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pymc_stiefel.steps._hmc import ManifoldHMC
 __all__ = ["ChainRun", "Interrupted", "advance"]
 
 BATCH_SECONDS, BATCH_BYTES = 0.05, 2**25
-"""Limits of a batch of draws, between which a chain looks whether it is to stop."""
+"""Limits of a batch of draws (count, seconds); a chain checks between batches whether to stop."""
 
 REPORT_SECONDS = 0.1
-"""Time between two looks at the chains, for the progress bar and the callback."""
+"""Seconds between updates of the progress bar and the callback."""
 
 TIMES = np.dtype([("perf_counter_diff", "f8"), ("process_time_diff", "f8"), ("perf_counter_start", "f8")])
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or a ``KeyboardInterrupt`` of the callback: chains have stopped where they were."""
+    """Raised after Ctrl-C, or a ``KeyboardInterrupt`` of the callback, when all chains have stopped."""
 
 
 class ChainRun:
@@ -39,12 +39,12 @@ class ChainRun:
     ----------
     number : int
     step : ManifoldHMC
-        Has the compiled density and the settings. It is not changed.
+        Holds the compiled density and the settings. It is not changed.
     start : dict
     rng : numpy.random.Generator
         Of this chain alone.
     most : int
-        Draws there is room for, those of tuning included.
+        Size of the arrays: most draws, including tuning.
     """
 
     def __init__(self, number: int, step: ManifoldHMC, start: Point, rng: np.random.Generator, most: int) -> None:
@@ -73,10 +73,10 @@ class ChainRun:
             times["perf_counter_diff"] = self._seconds
             times["process_time_diff"] = (time.thread_time() - processor_begin) / count
             times["perf_counter_start"] = begin + self._seconds * np.arange(count)
-            self.done += count  # last: another thread reads what is before it
+            self.done += count  # last, because another thread reads all entries before it
 
     def _batch(self, until: int) -> int:
-        """How many draws to make before looking around."""
+        """Number of draws to make before the next check."""
         limits = (until - self.done, self.sampler.plan_holds, BATCH_SECONDS / max(self._seconds, 1e-9))
         return max(1, int(min(*limits, BATCH_BYTES / self.states[0].nbytes)))
 
@@ -84,7 +84,7 @@ class ChainRun:
 def advance(
     runs: Sequence[ChainRun], until: int, tune: int, cores: int, report: Callable[[], None]
 ) -> list[tuple[ChainRun, BaseException]]:
-    """Let chains make draws, ``cores`` of them at a time; ``report`` is called now and then, by the calling thread.
+    """Run the chains, ``cores`` of them at a time; the calling thread calls ``report`` regularly.
 
     Returns the chains that failed, with their errors; if one does, all stop. They also stop before an
     :class:`Interrupted` is raised, or an error of ``report``.

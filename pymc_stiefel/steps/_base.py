@@ -1,4 +1,4 @@
-"""What all step methods on the manifold share: how PyMC starts, drives, saves and moves a chain."""
+"""Base class of all step methods on the manifold: how PyMC starts a chain, draws from it, saves and copies it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Statistics = dict[str, Any]
 
 @dataclass
 class Ahead:
-    """Draws made in one go, of which the first ``place`` have been handed out."""
+    """Draws made in one call; the first ``place`` have been returned to PyMC."""
 
     states: np.ndarray
     points: list[Point]
@@ -43,15 +43,15 @@ class Ahead:
 
     @property
     def last(self) -> np.ndarray:
-        """The state handed out last."""
+        """The state returned last."""
         return self.states[self.place - 1]
 
 
 class ManifoldStep(ArrayStepShared):
     """A step whose draws are made by a sampler of the engine.
 
-    A subclass sets ``_density`` and ``_model``, makes ``_sampler`` and turns what that reports into statistics. It may
-    make several draws in one go, where nothing can come between them.
+    A subclass sets ``_density`` and ``_model``, makes ``_sampler`` and converts its reports into statistics. It may
+    make several draws in one call if nothing can change between them.
     """
 
     default_blocked = True
@@ -66,11 +66,11 @@ class ManifoldStep(ArrayStepShared):
         raise NotImplementedError
 
     def _draws(self, flat: np.ndarray | None, changed: bool) -> tuple[np.ndarray, list[Statistics]]:
-        """At least one draw from ``flat``, or from where the chain is: new states and their statistics."""
+        """At least one draw from ``flat``, or from the current state: new states and their statistics."""
         raise NotImplementedError
 
     def _hand_out(self, stats: Statistics) -> None:
-        """Complete the statistics of a draw by what depends on those before it."""
+        """Add the statistics of a draw that depend on earlier draws."""
 
     # ------------------------------------------------------------ state
 
@@ -110,7 +110,7 @@ class ManifoldStep(ArrayStepShared):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        state["_sampler"] = self.chain  # addresses and workspace are made anew
+        state["_sampler"] = self.chain  # addresses and workspace are created again
         state["_here"] = None
         return state
 
@@ -134,13 +134,13 @@ class ManifoldStep(ArrayStepShared):
         return self._here, [stats]
 
     def _read(self, point: Point) -> bool:
-        """Tell the density about variables of other steps, and data; returns whether any has been replaced."""
+        """Pass variables of other steps, and data, to the density; returns whether any has been replaced."""
         for name, shared in self.shared.items():
             shared.set_value(point[name], borrow=True)
         return self._density.refresh()
 
     def _is_last(self, point: Point) -> bool:
-        """Whether ``point`` is the last draw handed out, under another name."""
+        """Whether ``point`` is the last draw returned, possibly as another object."""
         ahead = self.ahead
         if not (ahead and ahead.place):
             return False
@@ -157,7 +157,7 @@ class ManifoldStep(ArrayStepShared):
             flat = self._density.pack(point)
             if not self.chain.started:
                 flat = self.checked_start(flat, point)
-        elif self.ahead and not self.ahead.is_over:  # the data have changed: what was drawn beforehand is void
+        elif self.ahead and not self.ahead.is_over:  # the data have changed: discard draws made in advance
             flat = self.ahead.last.copy()
         if not self._density.checked:  # the data are new
             self._density.check(self.chain.state.q if flat is None else flat)
@@ -178,7 +178,7 @@ class ManifoldStep(ArrayStepShared):
     # ------------------------------------------------------------ start of a chain
 
     def checked_start(self, flat: np.ndarray, point: Point) -> np.ndarray:
-        """Project the start on the manifold and refuse it where the density or its gradient is not finite."""
+        """Project the start on the manifold; raise an error if the density or its gradient is not finite there."""
         density = self._density
         flat = density.on_manifold(flat)
         density.check(flat)
@@ -205,7 +205,7 @@ class ManifoldStep(ArrayStepShared):
         )
 
     def _refuse_rounding(self, flat: np.ndarray, gradient: np.ndarray) -> None:
-        """Refuse a density so steep that matrices which differ in their last digits differ in log density."""
+        """Raise an error for a density so steep that rounding errors of a matrix change the log density."""
         for slot in self._density.slots:
             part = slice(slot.start, slot.start + slot.size)
             change = float(np.abs(flat[part] * gradient[part]).sum()) * np.finfo(slot.value.dtype).eps
@@ -219,7 +219,7 @@ class ManifoldStep(ArrayStepShared):
 
 
 def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True) -> None:
-    """Refuse variables that have no gradient; say when none of them is orthonormal."""
+    """Raise an error for variables without a gradient; warn if none is orthonormal."""
     discrete = [f"{value.name} ({value.dtype})" for value in values if value.dtype not in continuous_types]
     if discrete:
         raise ValueError(

@@ -30,8 +30,9 @@ from pymc_stiefel.steps._base import Ahead, ManifoldStep, Statistics, check_valu
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
 
 MOST_AHEAD, PATIENCE = 32, 5e-3
-"""Draws to make in one go at most, and seconds they may take: a call from Python is long beside a short trajectory, and
-both sides run faster if they do not take turns with every draw."""
+"""Limits of a batch of draws (count, seconds). Batching amortises the overhead of a call from Python, which is long
+compared with a short trajectory.
+"""
 
 UNUSED = ("largest_eigval", "smallest_eigval")
 """Statistics of PyMC's NUTS that only its masses have."""
@@ -39,7 +40,7 @@ UNUSED = ("largest_eigval", "smallest_eigval")
 
 @dataclass_state
 class ManifoldHMCState(StepMethodState):
-    """What a chain carries from draw to draw, besides its random numbers."""
+    """State of a chain between draws, besides its random numbers."""
 
     chain: Chain
     ahead: Ahead | None
@@ -49,7 +50,7 @@ class ManifoldHMCState(StepMethodState):
 
 
 class ManifoldHMC(ManifoldStep):
-    """What the three step methods share: they differ in their drift."""
+    """Base class of the three step methods, which differ in their drift."""
 
     name: str
     drift: str
@@ -59,7 +60,7 @@ class ManifoldHMC(ManifoldStep):
 
     stats_dtypes_shapes: ClassVar = {
         **{name: (bool if STATISTICS[name].kind == "b" else STATISTICS[name].type, []) for name in NAMES},
-        # of what PyMC's NUTS reports too, its exact types, so that both can be in one compound step
+        # for statistics that PyMC's NUTS has too, its exact types, so that both fit in one compound step
         **{name: kind for name, kind in NUTS.stats_dtypes_shapes.items() if name not in UNUSED},
     }
     blank_stats: ClassVar = dict.fromkeys(stats_dtypes_shapes)
@@ -132,15 +133,15 @@ class ManifoldHMC(ManifoldStep):
         self._sampler.tuning = tune
 
     def __getstate__(self) -> dict[str, Any]:
-        given = self._is_start_given()  # a spawned process does not see the caller
+        given = self._is_start_given()  # a spawned process cannot see the caller
         return super().__getstate__() | ({} if given is None else {"_start_given": given})
 
     def _is_start_given(self) -> bool | None:
-        """Whether the user said where an orthonormal variable starts; None if only ``pm.sample`` could tell."""
+        """Whether the user gave a start for an orthonormal variable; None if only ``pm.sample`` knows."""
         return start_is_given(self._model, self._matrices)
 
     def tell_starts(self, initvals: Any) -> None:
-        """What a caller other than ``pm.sample`` has to say: the starts that the user has given."""
+        """Callers other than ``pm.sample`` pass the starts that the user has given."""
         self._start_given = start_is_among(initvals, self._model, self._matrices)
 
     @property
@@ -160,7 +161,7 @@ class ManifoldHMC(ManifoldStep):
         return sampler, density
 
     def _leave_start(self, sampler: Sampler) -> None:
-        """Where the user has given a start, the chain begins there."""
+        """If the user has given a start, the chain begins there, without a search."""
         if self._start_given:
             kept = [adapter for adapter in sampler.chain.adapters if not isinstance(adapter, Search)]
             sampler.chain.adapters[:] = kept
@@ -177,7 +178,7 @@ class ManifoldHMC(ManifoldStep):
 
     @staticmethod
     def _statistics(row: tuple, kept: bool) -> Statistics:
-        stats = ManifoldHMC.blank_stats.copy()  # a draw is short enough for this to count
+        stats = ManifoldHMC.blank_stats.copy()  # a draw is so short that this overhead matters
         stats.update(zip(NAMES, row, strict=True))
         stats["reached_max_treedepth"] = kept and stats["reached_max_treedepth"]
         return stats
@@ -192,7 +193,7 @@ class ManifoldHMC(ManifoldStep):
 
     @staticmethod
     def divergence_warning(tune: bool, error: float, draw: int) -> SamplerWarning:
-        """What PyMC is told about the draw with this number, counted from 1."""
+        """Statistics and warning that PyMC gets for the draw with this number, counted from 1."""
         kind = WarningType.TUNING_DIVERGENCE if tune else WarningType.DIVERGENCE
         return SamplerWarning(kind, f"Energy change in leapfrog step is too large: {error}.", "debug", draw)
 
@@ -217,9 +218,9 @@ class OrthogonalHMC(ManifoldHMC):
         Leapfrogs of a trajectory, or its length (steps times step size); at most one of them.
     jitter : float, default 0.2
         Relative spread of the length of a fixed-length trajectory: lengths are uniform within ``1 - jitter`` to
-        ``1 + jitter`` times the given one. 0 gives the paper's algorithm to the letter, with its periodic orbits.
+        ``1 + jitter`` times the given one. 0 gives exactly the paper's algorithm, which may have periodic orbits.
     target_accept : float, default 0.8
-        Mean acceptance that the adaptation of the step size aims at.
+        Target of the mean acceptance probability when the step size is adapted.
     max_treedepth : int, default 10
         A no-U-turn trajectory has at most ``2**max_treedepth`` leapfrogs.
     adapt_step_size, adapt_metric : bool, optional
@@ -327,7 +328,7 @@ class StiefelNUTS(ManifoldHMC):
     True
     """
 
-    # PyMC hands keyword arguments to a step by its name: those meant for NUTS are meant for this one too.
+    # PyMC passes keyword arguments to a step by its name; those for NUTS also go to this step.
     name = "nuts"
     drift = AUTOMATIC
     stages = TWO_STAGE

@@ -21,8 +21,8 @@ class PolynomialDecay:
     initial : float
         :math:`\epsilon_0`.
     power : float, default 1/3
-        :math:`\gamma`. Up to 1/2 the chain still travels arbitrarily far; 1/3 balances bias against variance for a
-        scheme of first order (Teh, Thiery & Vollmer 2016, arXiv:1409.0578).
+        :math:`\gamma`. Up to 1/2 the total distance is unbounded; 1/3 balances bias against variance for a first-order
+        scheme (Teh, Thiery & Vollmer 2016, arXiv:1409.0578).
     after : float, default 1000
         :math:`\tau`, the number of draws that pass before the decay sets in.
 
@@ -51,8 +51,8 @@ class CyclicalSchedule:
     r"""Step sizes and temperatures in cycles, to explore several modes.
 
     In each cycle the learning rate, the square of the step size, falls from its largest value to zero along a cosine.
-    The first part of the cycle adds no noise and finds a mode; the rest samples it. The unit of counting is a draw of
-    :class:`~pymc_stiefel.OrthogonalSGHMC`, or a step of ``pst.jax.osghmc``.
+    The first part of the cycle adds no noise and finds a mode; the rest samples it. Lengths are counted in draws of
+    :class:`~pymc_stiefel.OrthogonalSGHMC`, or in steps of ``pst.jax.osghmc``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class CyclicalSchedule:
         return self.largest * _namespace(count).cos(0.5 * np.pi * self._place(count))
 
     def is_sampling(self, count: Any) -> Any:
-        """Whether draws of step ``count`` are to be kept."""
+        """Whether to keep the draw of step ``count``."""
         return self._place(count) >= self.exploration
 
     def temperature(self, count: Any) -> Any:

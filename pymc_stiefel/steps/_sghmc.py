@@ -36,7 +36,7 @@ TOLERATED_HEAT = 0.1
 
 @dataclass_state
 class StochasticState(StepMethodState):
-    """What a chain carries from draw to draw, besides its random numbers."""
+    """State of a chain between draws, besides its random numbers."""
 
     chain: StochasticChain
     divergences: int
@@ -60,9 +60,9 @@ class OrthogonalSGHMC(ManifoldStep):
     friction : float, default 0.1
         :math:`\alpha`, the share of its momentum that a step loses, between 0 and 1.
     noise_estimate : float, default 0
-        :math:`\hat\beta`, what the noise of the gradients contributes to the friction's noise, from 0 to ``friction``.
-        With gradients of variance V and mass 1/c it is :math:`\epsilon^2 c V / 2`. Where it is left out and matters
-        the kinetic temperature is too high, by about :math:`\hat\beta / \alpha`.
+        :math:`\hat\beta`, the contribution of the gradients' own noise to the noise term, from 0 to ``friction``. With
+        gradients of variance V and mass 1/c it is :math:`\epsilon^2 c V / 2`. If it is neglected, the kinetic
+        temperature is too high by about :math:`\hat\beta / \alpha`.
     n_steps : int, default 1
         Steps, and gradients, for every draw that is kept.
     scales : dict, optional
@@ -70,8 +70,8 @@ class OrthogonalSGHMC(ManifoldStep):
         ``step_size * scale`` and turns matrices by about that many radians. Numbers may have a scale each.
     scheme : {"symmetric", "euler"}
         ``"symmetric"``: half drift, exact Ornstein-Uhlenbeck step, half drift, kick. ``"euler"``: the paper's
-        Algorithm 2. The bias of both is of second order in the step size, far smaller for the first, which has none
-        where the density is Gaussian; a step of the second has one drift instead of two.
+        Algorithm 2. The bias of both is of second order in the step size, but far smaller for the first, which has
+        none for a Gaussian density; a step of the second has one drift instead of two.
     resample : bool, default False
         Draw a new momentum for every draw, as the paper's algorithm does. Only sensible with many ``n_steps``.
     temperature : float or callable, default 1
@@ -89,8 +89,8 @@ class OrthogonalSGHMC(ManifoldStep):
     matrix and :math:`\mathrm{scale}^2` for numbers, and ``1 - friction`` is the momentum coefficient.
 
     The statistic ``temperature`` is 2K/d, averaged over the steps of a draw (times ``1 - friction / 2`` for the paper's
-    scheme, whose momentum is larger by that factor). If its mean after tuning leaves 1 by more
-    than a tenth a warning says so: the step is too large (or the noise of the gradients too strong) for these masses.
+    scheme, whose momentum is larger by that factor). If its mean after tuning differs from 1 by more than a tenth, a
+    warning says so: the step is too large (or the gradients too noisy) for these masses.
 
     A chain that diverges stays where it was before: its remaining draws repeat the last good one, marked ``diverging``.
 
@@ -217,7 +217,7 @@ class OrthogonalSGHMC(ManifoldStep):
         }
 
     def _warning(self, raw: dict[str, float]) -> SamplerWarning | None:
-        """What there is to say about this draw, each thing once in a chain."""
+        """Warnings about this draw, each once per chain."""
         if raw["diverging"] and raw["steps"] > 0:
             kind = WarningType.TUNING_DIVERGENCE if self.tune else WarningType.DIVERGENCE
             message = (
@@ -228,7 +228,7 @@ class OrthogonalSGHMC(ManifoldStep):
             )
             return SamplerWarning(kind, message, "error", self.iter_count)
         mean, error = self._sampler.temperature
-        # an error below a third of what is tolerated: late enough to be sure
+        # wait until the standard error is below a third of the tolerance
         if self.chain.warned or not error < TOLERATED_HEAT / 3 or abs(mean - 1.0) < TOLERATED_HEAT + 2.0 * error:
             return None
         self.chain.warned = True
@@ -274,7 +274,7 @@ def checked_settings(**given) -> StochasticSettings:
 
 
 def variable_masses(model: pm.Model, density: ModelDensity, scales: Mapping[str, Any]) -> Metric:
-    """The metric in which every variable has the scale it is given by name, of itself or of its value."""
+    """The metric with the given scales, by the name of the variable or of its value variable."""
     names = {slot.value.name: model.values_to_rvs[slot.value].name for slot in density.slots}
     unknown = set(scales) - set(names) - set(names.values())
     if unknown:

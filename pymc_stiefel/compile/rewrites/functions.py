@@ -24,10 +24,10 @@ from pymc_stiefel.engine.jit.memory import bits
 
 NAME = "pymc_stiefel_functions"
 _VERSION = int(source_key(__file__)[:8], 16)
-"""Of the functions below, under which PyTensor caches what it compiles of them."""
+"""Version of the functions below; part of the key under which PyTensor caches compiled code."""
 
 FEW = 16
-"""Numbers for which the C library is as good."""
+"""Up to this many numbers the C library is as fast."""
 
 _inlined = numba.njit(
     forceinline=True, fastmath=False, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True

@@ -25,10 +25,10 @@ from pymc_stiefel.engine.jit.vectors import total
 
 NAME = "pymc_stiefel_total"
 _VERSION = int(source_key(__file__)[:8], 16)
-"""Of the wrapper below, which PyTensor caches on disk; it calls the routine by name, whatever that does."""
+"""Version of the wrapper below, which PyTensor caches on disk; the routine itself is called by name and may change."""
 
 FEW = 64
-"""Numbers that are summed as well on the way."""
+"""Up to this many numbers, summing in the original loop is as fast."""
 
 
 class Total(Op):

@@ -1,4 +1,4 @@
-"""Products with a constant symmetric matrix that a density need not form twice.
+"""Products with a constant symmetric matrix: form once what a density contains twice.
 
 The gradient of a quadratic form in ``C U`` has a product with ``C`` of its own, ``(s U)'C`` with some scales ``s``. If
 ``C`` is symmetric that is ``s (C U)'``, and ``C U`` is there already.
