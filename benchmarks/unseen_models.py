@@ -75,7 +75,7 @@ def ica(n: int = 6, rows: int = 600) -> Problem:
         with pm.Model() as model:
             W = orthonormal("W", n, n, expansion)
             scale = pm.HalfNormal("scale", 2, shape=n)
-            pm.Potential("sources", pm.logp(pm.StudentT.dist(4, 0, scale), x @ W).sum())
+            pm.Potential("sources", pm.logp(pm.StudentT.dist(nu=4, mu=0, sigma=scale), x @ W).sum())
         return model
 
     def quantities(draws):  # sources in the order and with the signs of the true ones
