@@ -1,10 +1,10 @@
 """Models that nobody tuned the sampler on, looked at once: ``python -m benchmarks.unseen_models --record``.
 
 Each was written down, with the seed of its data, before it was sampled for the first time. A run makes four chains of
-500 + 1000 draws with ``pst.sample`` and with nutpie on the polar expansion, one thread each, and judges both by the same
-rule: every chain has to be where the posterior is (its mean log density within 10 nats, or two standard deviations, of
-the best chain of either sampler), and chains have to agree on what is identified (R-hat below 1.05). Seconds are CPU
-time of the process, tuning included and compilation excluded.
+500 + 1000 draws with ``pst.sample`` and with nutpie on the polar expansion, one thread each, and judges both by the
+same rule: every chain has to be where the posterior is (its mean log density within 10 nats, or two standard
+deviations, of the best chain of either sampler), and chains have to agree on what is identified (R-hat below 1.05).
+Seconds are CPU time of the process, tuning included and compilation excluded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import itertools
 import json
 import logging
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +26,7 @@ import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
 import pymc_stiefel as pst
+from benchmarks.head_to_head import SAMPLERS
 from benchmarks.machine import machine
 from benchmarks.problems import Draws, Problem, entries, orthonormal
 from pymc_stiefel.analysis._check import Tested
@@ -203,44 +203,7 @@ MODELS: dict[str, Callable[[], Problem]] = {
 }
 
 
-# ---------------------------------------------------------------- the two samplers
-
-
-def ours(problem: Problem, seed: int) -> tuple[Any, float, int]:
-    """Draws, CPU seconds and gradients."""
-
-    def sample(draws, tune):
-        return pst.sample(
-            draws, tune=tune, model=model, chains=CHAINS, cores=1, random_seed=seed, quiet=True,
-            compute_convergence_checks=False, discard_tuned_samples=False,
-        )  # fmt: skip
-
-    model = problem.build("manifold")
-    sample(5, 5)  # compiles
-    begin = time.process_time()
-    idata = sample(DRAWS, TUNE)
-    seconds = time.process_time() - begin
-    return idata, seconds, sum(int(idata[group]["gradients"].sum()) for group in ("sample_stats", "warmup_sample_stats"))
-
-
-def theirs(problem: Problem, seed: int) -> tuple[Any, float, int]:
-    import nutpie
-
-    compiled = nutpie.compile_pymc_model(problem.build("polar"))
-
-    def sample(draws, tune):
-        return nutpie.sample(
-            compiled, draws=draws, tune=tune, chains=CHAINS, cores=1, seed=seed, progress_bar=False
-        )  # fmt: skip
-
-    sample(5, 5)
-    begin = time.process_time()
-    idata = sample(DRAWS, TUNE)
-    seconds = time.process_time() - begin
-    return idata, seconds, sum(int(idata[group]["n_steps"].sum()) for group in ("sample_stats", "warmup_sample_stats"))
-
-
-SAMPLERS = {"StiefelNUTS": ours, "nutpie, polar": theirs}
+# ---------------------------------------------------------------- looking at them
 
 
 def _log_densities(tested: Tested, draws: Draws) -> tuple[np.ndarray, float]:
@@ -259,7 +222,7 @@ def look(make: Callable[[], Problem], seed: int) -> dict[str, dict[str, Any]]:
     problem, rows, found, means, sds = make(), {}, {}, {}, {}
     model = problem.build("manifold")
     for name, sampler in SAMPLERS.items():
-        idata, seconds, gradients = sampler(problem, seed)
+        idata, seconds, gradients = sampler(problem.build, CHAINS, DRAWS, TUNE, seed)
         draws = {str(key): values.values for key, values in idata["posterior"].items()}
         free = {rv.name: draws[rv.name] for rv in model.free_RVs}
         said = pst.check(idata, model)
