@@ -1,8 +1,8 @@
 """How much of their effective draws chains keep with a short tuning: ``python -m benchmarks.short_tuning --record``.
 
-For each problem, effective draws per draw with a short and a long tuning phase, over several seeds, and effective draws
-per 1000 gradients and gradients per draw after the long one. With ``--label`` and an earlier version of the package
-on the path the same is recorded for that version, for comparison: gradients, unlike times, do not depend on the machine.
+For each problem, effective draws per draw with a short and a long tuning phase, over several seeds, and effective
+draws per 1000 gradients and gradients per draw after the long one. With ``--label`` and an earlier version of the
+package on the path the same is recorded for that version. Gradients, unlike times, do not depend on the machine.
 """
 
 from __future__ import annotations
