@@ -183,7 +183,7 @@ def run(hard: HardModel, *, chains: int, draws: int, tune: int, seed: int, **opt
         with hard.model:
             idata = pm.sample(
                 draws, tune=tune, chains=chains, random_seed=seed, progressbar=False, compute_convergence_checks=False,
-                discard_tuned_samples=False, **options,
+                discard_tuned_samples=False, **{"cores": 1} | options,
             )  # fmt: skip
     found = {str(name): values.values for name, values in idata["posterior"].items()}
     stats, before = idata["sample_stats"], idata["warmup_sample_stats"]

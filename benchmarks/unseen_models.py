@@ -193,6 +193,71 @@ def process_on_subspace(n: int = 8, p: int = 2, rows: int = 80) -> Problem:
     return Problem(build, quantities)
 
 
+def mixture_of_planes(n: int = 6, p: int = 2, groups: int = 2, rows: int = 200) -> Problem:
+    """Clusters about the origin that differ in the plane in which they vary; labels summed out."""
+    rng = np.random.default_rng(107)
+    frames, label = [frame(rng, n, p) for _ in range(groups)], rng.integers(groups, size=rows)
+    y = np.stack([frames[g] @ (rng.normal(size=p) * [4.0, 2.5]) for g in label]) + 0.7 * rng.normal(size=(rows, n))
+
+    def build(expansion):
+        with pm.Model() as model:
+            U = [orthonormal(f"U{g}", n, p, expansion) for g in range(groups)]
+            scale, noise = pm.HalfNormal("scale", 5, shape=(groups, p)), pm.HalfNormal("noise", 2)
+            weight, terms = pm.Dirichlet("weight", np.ones(groups)), []
+            for g in range(groups):
+                shrink = scale[g] ** 2 / (scale[g] ** 2 + noise**2)
+                quadratic = ((y**2).sum(1) - ((y @ U[g]) ** 2 * shrink).sum(1)) / noise**2
+                log_det = pt.log(scale[g] ** 2 + noise**2).sum() + (n - p) * 2 * pt.log(noise)
+                terms.append(pt.log(weight[g]) - 0.5 * (quadratic + log_det))
+            pm.Potential("likelihood", pt.logsumexp(pt.stack(terms), axis=0).sum())
+        return model
+
+    def quantities(draws):  # the mean of the two covariances does not depend on labels
+        W = [draws[f"U{g}"] * draws["scale"][..., g, None, :] for g in range(groups)]
+        return np.concatenate([entries(sum(w @ w.swapaxes(-1, -2) for w in W), 36), draws["noise"][..., None]], axis=-1)
+
+    return Problem(build, quantities)
+
+
+def counts(rows: int = 40, columns: int = 15, p: int = 2) -> Problem:
+    """A low-rank table of log rates, seen through Poisson counts."""
+    rng = np.random.default_rng(108)
+    rate = (frame(rng, rows, p) * [14.0, 8.0]) @ frame(rng, columns, p).T + 1.0
+    y = rng.poisson(np.exp(rate))
+
+    def build(expansion):
+        with pm.Model() as model:
+            U, V = orthonormal("U", rows, p, expansion), orthonormal("V", columns, p, expansion)
+            scale, level = pm.HalfNormal("scale", 15, shape=p), pm.Normal("level", 0, 2)
+            pm.Poisson("y", pt.exp(level + (U * scale) @ V.T), observed=y)
+        return model
+
+    def quantities(draws):
+        table = (draws["U"] * draws["scale"][..., None, :]) @ draws["V"].swapaxes(-1, -2)
+        return np.concatenate([entries(table, 60), draws["level"][..., None]], axis=-1)
+
+    return Problem(build, quantities)
+
+
+def intensities(n: int = 10, p: int = 2, rows: int = 150) -> Problem:
+    """Phase retrieval: of the projections of x on two directions only their sum of weighted squares is seen."""
+    rng = np.random.default_rng(109)
+    U0, x = frame(rng, n, p), rng.normal(size=(rows, n))
+    y = (x @ U0) ** 2 @ np.array([3.0, -1.5]) + 0.3 * rng.normal(size=rows)
+
+    def build(expansion):
+        with pm.Model() as model:
+            U, weight = orthonormal("U", n, p, expansion), pm.Normal("weight", 0, 3, shape=p)
+            pm.Normal("y", ((x @ U) ** 2 * weight).sum(1), pm.HalfNormal("noise", 1), observed=y)
+        return model
+
+    def quantities(draws):
+        U = draws["U"]
+        return entries((U * draws["weight"][..., None, :]) @ U.swapaxes(-1, -2), 100)
+
+    return Problem(build, quantities)
+
+
 MODELS: dict[str, Callable[[], Problem]] = {
     "CCA": cca,
     "ICA": ica,
@@ -200,6 +265,10 @@ MODELS: dict[str, Callable[[], Problem]] = {
     "common principal components": common_components,
     "network layer": network_layer,
     "Gaussian process on x U": process_on_subspace,
+    # written down after the sampler had been changed by what was seen, to confirm
+    "mixture of planes": mixture_of_planes,
+    "Poisson counts": counts,
+    "phase retrieval": intensities,
 }
 
 
