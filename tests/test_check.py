@@ -167,6 +167,18 @@ def test_chains_that_are_all_trapped_are_named(caplog):
     assert [warning.message[:18] for warning in found] == [f"Chain {c} is trapped" for c in range(CHAINS)]
 
 
+def test_a_rare_mode_is_found_if_the_run_was_long():
+    """Four traps of different heights, and a mode that one new start in thirty reaches."""
+    with pm.Model() as model:
+        x = pst.UnitVector("x", n=4)
+        traps = [60.0 * x[k] + 15.0 * k for k in range(4)]
+        pm.Potential("modes", pm.math.logsumexp(pm.math.stack([*traps, 1000.0 * x.sum() - 1600.0])))
+    x = exact.von_mises_fisher([0.0, 0.0, 0.0, 1.0], kappa=60.0, size=(CHAINS, DRAWS), rng=np.random.default_rng(9))
+    short, long = ({"gradients": np.full((CHAINS, DRAWS), each)} for each in (1, 100))
+    assert not [warning for warning in pst.check(trace(short, x=x), model) if "trapped" in warning.message]
+    assert len([warning for warning in pst.check(trace(long, x=x), model) if "trapped" in warning.message]) == CHAINS
+
+
 def test_a_spike_that_holds_nothing_raises_no_alarm():
     """A mode 14 nats higher, but three thousand times narrower in both directions, has less mass."""
     rng = np.random.default_rng(10)

@@ -102,7 +102,7 @@ class Rows(Adapter):
         self.before, self.begun = self.begun, chain.draws
 
     def _remember(self, sampler: Sampler) -> None:
-        """States and ambient gradients in the coordinates of the model, whether each moved and whether a sign changed."""
+        """States and ambient gradients in the coordinates of the model, which moved, and which changed a sign."""
         layout, statistics = sampler.layout, sampler.statistics
         q, gradient = sampler.states.copy(), sampler.gradients[:, : layout.size].copy()
         skew = layout.size
