@@ -244,6 +244,7 @@ class Tested:
         if self.random:  # one batch for all comparisons
             self.density.draw_batches(np.random.default_rng(0))
         self.flat, self.logp = constrained_density(model, self.density)
+        self.gradients = 0  # that searches have taken
         self.last = [
             {name: values[chain, -1] for name, values in draws.items()}
             for chain in range(len(next(iter(draws.values()))))
@@ -254,6 +255,7 @@ class Tested:
         return find_orbits(self.model, self.logp, self.last[:2])
 
     def _objective(self, q: Array) -> tuple[float, Array]:
+        self.gradients += 1
         value, gradient = self.density(q)
         return -value, -gradient
 
@@ -295,17 +297,15 @@ class Tested:
         better mode may be rare.
         """
         found: list[_lbfgs.Result] = []
-        spent = 0
+        most = self.gradients + SHARE * gradients
         for seed in range(MOST_FRESH):
             heights = [mode.value for mode in found] or [best]
-            if seed >= FRESH and (min(heights) < best - NATS or spent > SHARE * gradients):
+            if seed >= FRESH and (min(heights) < best - NATS or self.gradients > most):
                 break
             if seed >= FRESH and found and max(heights) < best + NATS:
                 break
             mode = self._fresh_search(seed)
-            if mode is not None:
-                spent += mode.evaluations
-                found += [mode] if _settled(mode) else []
+            found += [mode] if mode is not None and _settled(mode) else []
         return found
 
     def trapped_chains(self, gradients: float = 0.0) -> list[SamplerWarning]:

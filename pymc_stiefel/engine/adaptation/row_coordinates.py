@@ -22,6 +22,11 @@ EARLIEST = 30
 ENOUGH = 2.0
 """Columns of draws there have to be for every direction of the complement."""
 
+TO_JUDGE, SHORT = 1.0, 100
+"""The same for judging coordinates that are missing when tuning ends: with fewer draws the logarithm of the ratio below
+is noise (13 on an isotropic model); with as many it was at most 1.6 on those and at least 5.6 where coordinates were
+missing. And the number of draws below which a chain that cannot be judged counts as too short."""
+
 GATE = 4.0
 """Ratio of the largest to the smallest eigenvalue of R R' from which coordinates pay (isotropic models: up to 2.5)."""
 
@@ -72,10 +77,12 @@ def apart(new: Factor | None, old: Factor | None) -> float:
     return float((np.append(values, 1.0).max() / np.append(values, 1.0).min()) ** 2)
 
 
-def estimates(layout: Layout, q: np.ndarray, g: np.ndarray, count: int) -> Iterator[tuple[int, Factor, float]]:
+def estimates(
+    layout: Layout, q: np.ndarray, g: np.ndarray, count: int, enough: float = ENOUGH
+) -> Iterator[tuple[int, Factor, float]]:
     """Number, factor and condition of each matrix for which so many draws are enough, from states and gradients."""
     for m, (n, p, start) in enumerate(zip(layout.n, layout.p, layout.offset, strict=True)):
-        if n > p + 1 and count * p >= ENOUGH * (n - p):
+        if n > p + 1 and count * p >= enough * (n - p):
             X, G = (part[:, start : start + n * p].reshape(-1, p, n) for part in (q, g))
             yield m, *estimate(X, G - (G @ X.swapaxes(1, 2)) @ X)
 
@@ -143,11 +150,16 @@ class Rows(Adapter):
     def finalize(self, sampler: Sampler) -> None:
         """Leave in ``mass_change`` the log condition number that the last draws show and no coordinates remove.
 
-        Those in use are not judged: where a posterior is broad, other ones are as good.
+        Those in use are not judged: where a posterior is broad, other ones are as good. Infinite if tuning was short
+        and had too few draws to tell.
         """
+        chain, layout = sampler.chain, sampler.layout
         if self.history:
             q, g, *_ = self._history()
-            known = sampler.chain.coordinates.factors
-            missing = [condition for m, _, condition in estimates(sampler.layout, q, g, len(q)) if m not in known]
-            sampler.chain.mass_change = float(np.log(max(missing, default=1.0)))
+            found = {m: condition for m, _, condition in estimates(layout, q, g, len(q), TO_JUDGE)}
+            missing = [condition for m, condition in found.items() if m not in chain.coordinates.factors]
+            unknown = {*np.flatnonzero(layout.n > layout.p + 1).tolist()} - {*found, *chain.coordinates.factors}
+            if unknown and chain.draws - chain.windows.start < SHORT:
+                missing.append(np.inf)
+            chain.mass_change = float(np.log(max(missing, default=1.0)))
         self.history.clear()
