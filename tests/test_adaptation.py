@@ -72,6 +72,22 @@ def test_sums_of_secants(n, p):
     np.testing.assert_allclose(np.reshape([moments.pair_move, moments.pair_change], (2, p, p)), pairs, atol=1e-12)
 
 
+def test_secants_across_rejected_draws_add_nothing():
+    """A repeated point moves neither draw nor gradient: such secants cannot spoil masses, they are only counted."""
+    rng = np.random.default_rng(3)
+    X, G = frames(rng, 4, 6, 2).swapaxes(1, 2).reshape(4, -1), rng.standard_normal((4, 12))
+    found = []
+    for repeats in (1, 3):
+        sampler = Sampler(make_layout([(6, 2)], 0), 0, Settings("splitting"), rng)
+        path = (np.repeat(part, repeats, axis=0) for part in (X, G))
+        sampler.learn_path(*path, np.ones(4 * repeats - 1, bool))
+        found.append(sampler.chain.moments)
+    assert [moments.number[1] for moments in found] == [3.0, 11.0]
+    for once, thrice in zip(found[0][1:5], found[1][1:5], strict=True):
+        assert once.any()
+        np.testing.assert_allclose(thrice, once, rtol=1e-10, atol=1e-20)
+
+
 def sliding_density(steep):
     """A Gaussian about the first unit vectors, of precision ``steep``, seen from far away."""
     F = steep * np.eye(8, 2)
