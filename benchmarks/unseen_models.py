@@ -337,14 +337,14 @@ def report() -> str:
     lines = [
         "# Models that nobody tuned on",
         "",
-        "Made by `python -m benchmarks.unseen_models --report` from benchmarks/unseen_models.json. The models were "
-        "written down, with the seeds of their data, before they were sampled, and looked at once: the first six "
-        f"before the changes that followed, the others after them. {CHAINS} chains of {TUNE} + {DRAWS} draws by `pst.sample` "
-        "and by nutpie on the polar expansion. A sampler is right if no chain is far below the best in mean log "
-        f"density ({NATS:.0f} nats, or two standard deviations) and R-hat of identified quantities is below {RHAT}. Effective "
-        "draws are those of the worst identified quantity, tuning included; seconds are CPU time. The last two columns "
-        "compare posterior means: root mean square of differences in standard errors, and the largest one in posterior "
-        "standard deviations.",
+        "Made by `python -m benchmarks.unseen_models --report` from benchmarks/unseen_models.json. The models "
+        "were written down, with the seeds of their data, before they were sampled, and looked at once: the "
+        f"first six before the changes that followed, the others after them. {CHAINS} chains of {TUNE} + "
+        f"{DRAWS} draws by `pst.sample` and by nutpie on the polar expansion. A sampler is right if no chain "
+        f"is far below the best in mean log density ({NATS:.0f} nats, or two standard deviations) and R-hat of "
+        f"identified quantities is below {RHAT}. Effective draws are those of the worst identified quantity, "
+        "tuning included; seconds are CPU time. The last two columns compare posterior means: root mean "
+        "square of differences in standard errors, and the largest one in posterior standard deviations.",
         "",
         f"{sentence(record['machine'])}. The machine was busy: gradients are comparable, seconds only within a row.",
         "",
