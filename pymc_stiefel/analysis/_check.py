@@ -344,7 +344,7 @@ class Tested:
             SamplerWarning(
                 WarningType.CONVERGENCE,
                 f"Chain {chain} is trapped: the mode nearest to its last draw is {nats:.0f} nats below the best that "
-                "is known. Its draws are not those of the posterior; start it elsewhere by `initvals`.",
+                "is known. Its draws are not those of the posterior; use `initvals=pst.initial_points(...)`.",
                 "error",
                 extra=[-mode.value for mode in modes],
             )
