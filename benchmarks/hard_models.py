@@ -8,11 +8,13 @@ what else the machine does.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import arviz as az
 import numpy as np
@@ -20,7 +22,13 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_stiefel as pst
+from benchmarks import everyday
+from benchmarks.head_to_head import SAMPLERS
+from benchmarks.machine import machine, sentence
+from benchmarks.problems import orthonormal as stiefel
 
+RECORD = Path(__file__).with_name("hard_models.json")
+PAGE = Path(__file__).parents[1] / "docs" / "notes" / "hard_models.md"
 Draws = dict[str, np.ndarray]
 
 
@@ -31,6 +39,7 @@ class HardModel:
     model: pm.Model
     quantities: Callable[[Draws], np.ndarray]
     distance: Callable[[Draws], np.ndarray] | None = None
+    build: Callable[[str], pm.Model] | None = None  # the model, or its polar expansion for nutpie
 
 
 def orthonormal(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
@@ -131,33 +140,27 @@ def factor_analysis(n: int = 30, p: int = 3, rows: int = 200) -> HardModel:
     psi = rng.permutation(np.logspace(-1.3, 0.7, n))
     y = rng.normal(size=(rows, p)) * [6.0, 4.0, 2.5] @ X0.T + rng.normal(size=(rows, n)) * psi
     moments = y.T @ y
-    with pm.Model() as model:
-        X = pst.StiefelUniform("X", n=n, p=p)
-        scale, noise = pm.HalfNormal("scale", 10, shape=p), pm.LogNormal("noise", 0, 2, shape=n)
-        W = X * scale
-        V = W / noise[:, None] ** 2
-        L = pt.linalg.cholesky(pt.eye(p) + W.T @ V)
-        A = pt.linalg.solve_triangular(L, V.T, lower=True)
-        log_det = 2 * pt.log(noise).sum() + 2 * pt.log(pt.diagonal(L)).sum()
-        quadratic = (np.diag(moments) / noise**2).sum() - ((A @ moments) * A).sum()
-        pm.Potential("likelihood", -0.5 * (rows * log_det + quadratic))
-    return HardModel(model, projector("X"))
+
+    def build(expansion):
+        with pm.Model() as model:
+            X = stiefel("X", n, p, expansion)
+            scale, noise = pm.HalfNormal("scale", 10, shape=p), pm.LogNormal("noise", 0, 2, shape=n)
+            W = X * scale
+            V = W / noise[:, None] ** 2
+            L = pt.linalg.cholesky(pt.eye(p) + W.T @ V)
+            A = pt.linalg.solve_triangular(L, V.T, lower=True)
+            log_det = 2 * pt.log(noise).sum() + 2 * pt.log(pt.diagonal(L)).sum()
+            quadratic = (np.diag(moments) / noise**2).sum() - ((A @ moments) * A).sum()
+            pm.Potential("likelihood", -0.5 * (rows * log_det + quadratic))
+        return model
+
+    return HardModel(build("manifold"), projector("X"), build=build)
 
 
-def functional_pca(n: int = 60, p: int = 2, rows: int = 40) -> HardModel:
-    """Curves on a grid, half of the points missing, a smooth prior."""
-    rng = np.random.default_rng(22)
-    t = np.linspace(0, 1, n)
-    K = np.exp(-0.5 * (t[:, None] - t) ** 2 / 0.1**2) + 1e-4 * np.eye(n)
-    F0 = np.linalg.qr(np.c_[np.sin(2 * np.pi * t), np.cos(2 * np.pi * t)])[0]
-    y = rng.normal(size=(rows, p)) * [6.0, 3.0] @ F0.T + 0.3 * rng.normal(size=(rows, n))
-    i, j = np.nonzero(rng.random(y.shape) >= 0.5)
-    with pm.Model() as model:
-        X = pst.MatrixAngularCentralGaussian("X", K, p)
-        scale, noise = pm.HalfNormal("scale", 10, shape=p), pm.HalfNormal("noise", 1)
-        z = pm.Normal("z", 0, 1, shape=(rows, p))
-        pm.Normal("y", ((z * scale) @ X.T)[i, j], noise, observed=y[i, j])
-    return HardModel(model, projector("X"))
+def functional_pca() -> HardModel:
+    """Curves on a grid, half of the points missing, a smooth prior; nutpie gets it whitened."""
+    build = everyday.functional_pca().build
+    return HardModel(build("manifold"), projector("X"), build=build)
 
 
 MODELS: dict[str, Callable[[], HardModel]] = {
@@ -180,7 +183,7 @@ def run(hard: HardModel, *, chains: int, draws: int, tune: int, seed: int, **opt
         with hard.model:
             idata = pm.sample(
                 draws, tune=tune, chains=chains, random_seed=seed, progressbar=False, compute_convergence_checks=False,
-                discard_tuned_samples=False, **options,
+                discard_tuned_samples=False, **{"cores": 1} | options,
             )  # fmt: skip
     found = {str(name): values.values for name, values in idata["posterior"].items()}
     stats, before = idata["sample_stats"], idata["warmup_sample_stats"]
@@ -199,6 +202,65 @@ def run(hard: HardModel, *, chains: int, draws: int, tune: int, seed: int, **opt
     }
 
 
+def against_nutpie(hard: HardModel, *, chains: int, draws: int, tune: int, seed: int) -> dict[str, float]:
+    """Ratio of the least effective draws per CPU second and per gradient, tuning included."""
+    rates = {}
+    for name, sampler in SAMPLERS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            timed = sampler(hard.build, chains, draws, tune, seed)
+        found = {str(key): values.values for key, values in timed.idata["posterior"].items()}
+        ess = float(az.ess(az.convert_to_dataset({"x": hard.quantities(found)}))["x"].min())
+        rates[name] = ess / timed.seconds, 1000 * ess / timed.gradients
+    (ours, ours_each), (theirs, theirs_each) = rates.values()
+    return {
+        "per second": ours,
+        "nutpie per second": theirs,
+        "ratio per second": ours / theirs,
+        "nutpie with tuning": theirs_each,
+        "ratio per gradient": ours_each / theirs_each,
+    }
+
+
+def report() -> str:
+    """The page made of the record."""
+    record = json.loads(RECORD.read_text())
+    lines = [
+        "# Models on which a sampler can be wrong",
+        "",
+        "Made by `python -m benchmarks.hard_models --report` from benchmarks/hard_models.json, which "
+        "`python -m benchmarks.hard_models --record` writes. A chain is off if it is far from where the posterior is; "
+        "how far is far is said with each model in benchmarks/hard_models.py. Effective draws are those of the worst "
+        "identified quantity, per 1000 gradients after tuning, and with the gradients of tuning counted. The target of "
+        "the acceptance is 0.8. Procrustes regressions and peaks accept more, as the step is at its limit of 1.4: with "
+        "longer steps a U-turn goes unseen between two of them, and a draw takes three steps already.",
+        "",
+        f"{sentence(record['machine'])}.",
+        "",
+        "| model | chains | tuning | off | divergences | median acceptance | ESS per 1000 gradients | with tuning |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in record["models"].items():
+        lines.append(
+            f"| {name} | {row['chains']} | {row['tune']} | {row['off']} | {row['divergences']} | {row['median']:.2f} "
+            f"| {row['per 1000 gradients']:.3g} | {row['with tuning']:.3g} |"
+        )
+    lines += [
+        "",
+        "Against nutpie on the polar expansion (functional PCA: whitened by its prior covariance). Four chains each, "
+        "CPU seconds of the process, tuning included and compilation not.",
+        "",
+        "| model | StiefelNUTS, ESS per second | nutpie | ratio | ratio per gradient |",
+        "|---|---|---|---|---|",
+    ]
+    for name, row in record["against nutpie"].items():
+        lines.append(
+            f"| {name} | {row['per second']:.3g} | {row['nutpie per second']:.3g} | {row['ratio per second']:.3g} "
+            f"| {row['ratio per gradient']:.3g} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.hard_models", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"beginnings of: {'; '.join(MODELS)}")
@@ -206,13 +268,28 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--tune", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", action="store_true", help=f"write to {RECORD.name}")
+    parser.add_argument("--nutpie", action="store_true", help="compare with nutpie, where there is a twin")
+    parser.add_argument("--report", action="store_true", help=f"write {PAGE.name} from the record")
     options = parser.parse_args(arguments)
+    if options.report:
+        PAGE.write_text(report())
+        return
     logging.getLogger("pymc").setLevel(logging.ERROR)
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"models": {}, "against nutpie": {}}
+    setting = {name: getattr(options, name) for name in ("chains", "draws", "tune", "seed")}
     for name, make in MODELS.items():
-        if not options.names or any(name.startswith(given) for given in options.names):
-            counts = run(make(), chains=options.chains, draws=options.draws, tune=options.tune, seed=options.seed)
-            shown = ", ".join(f"{key} {value:.3g}" for key, value in counts.items())
-            print(f"{name:22s} {options.chains} chains: {shown}", flush=True)
+        if options.names and not any(name.startswith(given) for given in options.names):
+            continue
+        hard = make()
+        if options.nutpie and hard.build is None:
+            continue
+        counts = (against_nutpie if options.nutpie else run)(hard, **setting)
+        shown = ", ".join(f"{key} {value:.3g}" for key, value in counts.items())
+        print(f"{name:22s} {options.chains} chains: {shown}", flush=True)
+        record["against nutpie" if options.nutpie else "models"][name] = setting | counts
+        if options.record:
+            RECORD.write_text(json.dumps(record | {"machine": machine()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from numba import carray
 from pymc_stiefel import geometry as geo
 from pymc_stiefel.engine.adaptation import row_coordinates
 from pymc_stiefel.engine.adaptation.metric import _geometric_mean
-from pymc_stiefel.engine.adaptation.row_coordinates import GATE, estimate
+from pymc_stiefel.engine.adaptation.row_coordinates import GATE, apart, estimate
 from pymc_stiefel.engine.adaptation.step_size import SOUGHT, StepSize, make_averaging, restart
 from pymc_stiefel.engine.adaptation.windows import ENDS, Windows
 from pymc_stiefel.engine.blocks import FLIPPED, NEVER, UNDECIDED, flip_kinds, make_layout
@@ -70,6 +70,22 @@ def test_sums_of_secants(n, p):
     if n > p:
         np.testing.assert_allclose([moments.column_move, moments.column_change], columns, rtol=1e-7)
     np.testing.assert_allclose(np.reshape([moments.pair_move, moments.pair_change], (2, p, p)), pairs, atol=1e-12)
+
+
+def test_secants_across_rejected_draws_add_nothing():
+    """A repeated point moves neither draw nor gradient: such secants cannot spoil masses, they are only counted."""
+    rng = np.random.default_rng(3)
+    X, G = frames(rng, 4, 6, 2).swapaxes(1, 2).reshape(4, -1), rng.standard_normal((4, 12))
+    found = []
+    for repeats in (1, 3):
+        sampler = Sampler(make_layout([(6, 2)], 0), 0, Settings("splitting"), rng)
+        path = (np.repeat(part, repeats, axis=0) for part in (X, G))
+        sampler.learn_path(*path, np.ones(4 * repeats - 1, bool))
+        found.append(sampler.chain.moments)
+    assert [moments.number[1] for moments in found] == [3.0, 11.0]
+    for once, thrice in zip(found[0][1:5], found[1][1:5], strict=True):
+        assert once.any()
+        np.testing.assert_allclose(thrice, once, rtol=1e-10, atol=1e-20)
 
 
 def sliding_density(steep):
@@ -321,6 +337,33 @@ def row_target(n, precisions):
     """exp(-x'Wx / 2) on the sphere: rows of very different precision."""
     W = np.array(precisions)
     return kernels.bingham_langevin_density(np.zeros((n, 1)), -0.5 * np.diag(W), np.ones(1))
+
+
+def test_how_far_coordinates_are_apart():
+    rng = np.random.default_rng(4)
+    one, two = random_factor(rng, 9, 4), random_factor(rng, 9, 3)
+    dense = [np.eye(9) + (U.T * e) @ U for U, e in (one, two)]
+    assert apart(None, None) == 1.0
+    np.testing.assert_allclose(apart(one, one), 1.0, rtol=1e-10)
+    np.testing.assert_allclose(apart(one, None), (9.0 / 0.2) ** 2, rtol=1e-8)
+    expected = np.linalg.cond(np.linalg.solve(dense[1], dense[0])) ** 2
+    np.testing.assert_allclose([apart(one, two), apart(two, one)], expected, rtol=1e-8)
+
+
+def test_flips_do_not_delay_rows():
+    """A Bingham density accepts every change of sign; its draws teach coordinates all the same, and these stay."""
+    density = row_target(12, np.concatenate([[0.0], np.geomspace(50, 5e4, 11)]))
+    settings = Settings("splitting", TWO_STAGE, adapt_rows=True, weigh_flips=True)
+    sampler = Sampler(make_layout([(12, 1)], 0), density.address, settings, np.random.default_rng(2))
+    sampler.draw(np.eye(12)[0])
+    seen = []
+    while sampler.chain.draws < 400:
+        sampler.draw(None)
+        if sampler.chain.draws in (100, 243, 400):
+            seen.append(sampler.chain.coordinates)
+    assert seen[0].factors
+    assert seen[1] is seen[2]
+    assert sampler.is_settled
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -167,6 +167,18 @@ def test_chains_that_are_all_trapped_are_named(caplog):
     assert [warning.message[:18] for warning in found] == [f"Chain {c} is trapped" for c in range(CHAINS)]
 
 
+def test_a_rare_mode_is_found_if_the_run_was_long():
+    """Four traps of different heights, and a mode that one new start in thirty reaches."""
+    with pm.Model() as model:
+        x = pst.UnitVector("x", n=4)
+        traps = [60.0 * x[k] + 15.0 * k for k in range(4)]
+        pm.Potential("modes", pm.math.logsumexp(pm.math.stack([*traps, 1000.0 * x.sum() - 1600.0])))
+    x = exact.von_mises_fisher([0.0, 0.0, 0.0, 1.0], kappa=60.0, size=(CHAINS, DRAWS), rng=np.random.default_rng(9))
+    short, long = ({"gradients": np.full((CHAINS, DRAWS), each)} for each in (0, 100))
+    assert not [warning for warning in pst.check(trace(short, x=x), model) if "trapped" in warning.message]
+    assert len([warning for warning in pst.check(trace(long, x=x), model) if "trapped" in warning.message]) == CHAINS
+
+
 def test_a_spike_that_holds_nothing_raises_no_alarm():
     """A mode 14 nats higher, but three thousand times narrower in both directions, has less mass."""
     rng = np.random.default_rng(10)
@@ -231,9 +243,9 @@ def test_statistics_are_checked(caplog):
 
 
 def test_tuning_that_was_too_short_is_reported():
-    """Noise of its own for each feature: coordinates of the rows pay, and 100 draws are too few to learn them."""
+    """Noise of its own for each feature: coordinates of the rows pay, and 70 draws are too few to learn 40 of them."""
     rng = np.random.default_rng(0)
-    y = rng.normal(size=(150, 2)) @ rng.normal(size=(2, 12)) + rng.normal(size=(150, 12)) * rng.uniform(0.3, 1.5, 12)
+    y = rng.normal(size=(150, 2)) @ rng.normal(size=(2, 40)) + rng.normal(size=(150, 40)) * rng.uniform(0.3, 1.5, 40)
     model = pst.factor_model(y, 2, noise="feature")
 
     def about_masses(sample, tune):
@@ -245,9 +257,11 @@ def test_tuning_that_was_too_short_is_reported():
         return [warning.message for warning in warnings if "Masses" in warning.message]
 
     for sample in (pm.sample, pst.sample):
-        (message,) = about_masses(sample, 60)
+        (message,) = about_masses(sample, 70)
         assert all(f"chain {c} (by a factor of" in message for c in range(4)) and "Increase" in message
-        assert "too short to tell" in about_masses(sample, 20)[0]
+        assert (
+            "too short to tell" in about_masses(sample, 50)[0]
+        )  # 18 draws of 2 columns say nothing about 38 directions
         assert about_masses(sample, 400) == []
 
 

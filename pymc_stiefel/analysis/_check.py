@@ -26,7 +26,8 @@ Array = NDArray[np.float64]
 logger = logging.getLogger("pymc.stats.convergence")  # where PyMC's own checks report
 NATS = 10.0  # between the modes of two chains, or between their mean log densities
 ITERATIONS, ROUNDS = 150, 4  # of a search from a last draw; a chain that seems trapped gets more rounds
-FRESH = 8  # searches from new starts
+FRESH, MOST_FRESH = 8, 64  # searches from new starts; more than the first number where these do not agree
+SHARE = 0.2  # of the gradients of the run that all of them may take
 MOST_CURVATURES = 1000  # dimensions up to which modes are weighed, by as many gradients
 SETTLED = 0.5  # nats that the last tenth of a search may still gain
 LOW_ENERGY = 0.3
@@ -98,7 +99,7 @@ def check(
         found += _identified(draws, orbits, orthonormal)
         found += _log_densities(stats)
     if tested and search and chains > 1:
-        found += tested.trapped_chains()
+        found += tested.trapped_chains(_gradients(stats))
     log_warnings(found)
     return found
 
@@ -106,6 +107,11 @@ def check(
 def _statistics(idata: Any) -> xr.Dataset:
     groups = idata.groups() if callable(getattr(idata, "groups", None)) else getattr(idata, "groups", ())
     return dataset_of(idata, "sample_stats") if any(g.strip("/") == "sample_stats" for g in groups) else xr.Dataset()
+
+
+def _gradients(stats: xr.Dataset) -> float:
+    """How many the draws took."""
+    return next((float(stats[name].sum()) for name in ("gradients", "n_steps", "tree_size") if name in stats), 0.0)
 
 
 def _free_draws(posterior: xr.Dataset, model: pm.Model) -> dict[str, Array]:
@@ -238,6 +244,7 @@ class Tested:
         if self.random:  # one batch for all comparisons
             self.density.draw_batches(np.random.default_rng(0))
         self.flat, self.logp = constrained_density(model, self.density)
+        self.gradients = 0  # that searches have taken
         self.last = [
             {name: values[chain, -1] for name, values in draws.items()}
             for chain in range(len(next(iter(draws.values()))))
@@ -248,6 +255,7 @@ class Tested:
         return find_orbits(self.model, self.logp, self.last[:2])
 
     def _objective(self, q: Array) -> tuple[float, Array]:
+        self.gradients += 1
         value, gradient = self.density(q)
         return -value, -gradient
 
@@ -282,8 +290,29 @@ class Tested:
             return -np.inf
         return -mode.value - 0.5 * float(np.log(np.maximum(np.linalg.eigvalsh((curvature + curvature.T) / 2), 1)).sum())
 
-    def trapped_chains(self) -> list[SamplerWarning]:
-        """Chains whose nearest mode is far below that of another chain, or below one that a fresh search finds."""
+    def _fresh_modes(self, best: float, gradients: float) -> list[_lbfgs.Result]:
+        """Modes that searches from new starts find, until one is better than ``best``.
+
+        Where the first searches end at the same height as ``best``, they are enough. Otherwise there are traps, and a
+        better mode may be rare.
+        """
+        found: list[_lbfgs.Result] = []
+        most = self.gradients + SHARE * gradients
+        for seed in range(MOST_FRESH):
+            heights = [mode.value for mode in found] or [best]
+            if seed >= FRESH and (min(heights) < best - NATS or self.gradients > most):
+                break
+            if seed >= FRESH and found and max(heights) < best + NATS:
+                break
+            mode = self._fresh_search(seed)
+            found += [mode] if mode is not None and _settled(mode) else []
+        return found
+
+    def trapped_chains(self, gradients: float = 0.0) -> list[SamplerWarning]:
+        """Chains whose nearest mode is far below that of another chain, or below one that a fresh search finds.
+
+        ``gradients`` of the run say how much fresh searches may cost.
+        """
         if self.random or self.density.shared:  # with discrete variables, chains have densities of their own
             return []
         modes = [self._search(self.density.on_manifold(self.flat(point))) for point in self.last]
@@ -305,8 +334,7 @@ class Tested:
             return []
         known = list(usable.values())
         if layout.size <= MOST_CURVATURES:
-            fresh = [self._fresh_search(seed) for seed in range(FRESH)]
-            known += [mode for mode in fresh if mode is not None and _settled(mode)]
+            known += self._fresh_modes(min(mode.value for mode in known), gradients)
         best = min(known, key=lambda mode: mode.value)
         low = {chain: mode.value - best.value for chain, mode in usable.items() if mode.value > best.value + NATS}
         if low and layout.size <= MOST_CURVATURES:  # a spike may be high but contain hardly any probability
@@ -316,7 +344,7 @@ class Tested:
             SamplerWarning(
                 WarningType.CONVERGENCE,
                 f"Chain {chain} is trapped: the mode nearest to its last draw is {nats:.0f} nats below the best that "
-                "is known. Its draws are not those of the posterior; start it elsewhere by `initvals`.",
+                "is known. Its draws are not those of the posterior; use `initvals=pst.initial_points(...)`.",
                 "error",
                 extra=[-mode.value for mode in modes],
             )
