@@ -54,7 +54,7 @@ with pm.Model(coords={"input": range(n), "direction": range(2)}) as model:
 
 # %%
 warnings = pst.check(idata, model)
-print("gradients a draw:", float(idata["sample_stats"]["n_steps"].mean().round(1)))
+print("gradients a draw:", float(idata["sample_stats"]["gradients"].mean().round(1)))
 
 # %% [markdown]
 # ## Answer

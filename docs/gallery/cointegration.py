@@ -68,7 +68,7 @@ for name, model, root in (("plain", plain, np.eye(n)), ("whitened", whitened, R)
     with model:
         idata = pm.sample(500, tune=500, chains=4, random_seed=1, progressbar=False, compute_convergence_checks=False)
     result[name], space[name] = idata, pst.geometry.polar(root @ idata["posterior"]["Z"].values)
-    gradients = idata["sample_stats"]["n_steps"].values
+    gradients = idata["sample_stats"]["gradients"].values
     ess = pst.summary(space[name])["ess_bulk"].min()
     per_1000 = 1000 * ess / gradients.sum()
     print(f"{name}: {gradients.mean():.0f} gradients a draw, {per_1000:.0f} effective draws per 1000 gradients")

@@ -51,7 +51,7 @@ with pm.Model(coords={"time": t, "shape": range(rank)}) as model:
 
 # %%
 warnings = pst.check(idata, model)
-print(len(warnings), "warnings; gradients a draw:", int(idata["sample_stats"]["n_steps"].median()))
+print(len(warnings), "warnings; gradients a draw:", int(idata["sample_stats"]["gradients"].median()))
 
 # %% [markdown]
 # ## Answer

@@ -207,7 +207,11 @@ def reflect(key: Any, state: Any, density: Callable, which: list[int]) -> Any:
         X = state.position.X[number]
         count = min(X.size // X.shape[-1] ** 2, MOST_REFLECTIONS)
         keys = jax.random.split(jax.random.fold_in(key, number), count)
-        state = jax.lax.scan(lambda carry, key, n=number: (flip(key, carry, density, [n])[0], None), state, keys)[0]
+
+        def once(carry, key, n=number):
+            return flip(key, carry, density, [n])[0], None
+
+        state = jax.lax.scan(once, state, keys)[0]
     return state
 
 

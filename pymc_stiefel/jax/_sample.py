@@ -187,7 +187,8 @@ class Sampler:
         rng = np.random.default_rng(random_seed)
         density, states = _starts(model, initvals, self.superchains or chains, rng)
         if self.superchains:
-            states = jax.tree.map(lambda x: jnp.repeat(x, chains // self.superchains, axis=0), states)
+            members = chains // self.superchains
+            states = jax.tree.map(lambda x: jnp.repeat(x, members, axis=0), states)
         if self.chain_method == "sharded":
             mesh = jax.sharding.Mesh(np.array(jax.devices()), ("chains",))
             spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("chains"))

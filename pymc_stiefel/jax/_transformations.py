@@ -60,6 +60,7 @@ def _transformation(init_leaf, step_leaf, step_size, friction, temperature, nois
         eps = _at(step_size, state.count)
         cold = not callable(temperature) and temperature == 0
         noise = None if cold else jnp.sqrt(_at(temperature, state.count) * share)
+        tree: Any
         leaves, tree = jax.tree.flatten(params)
         keys = jax.random.split(jax.random.fold_in(state.key, state.count), max(len(leaves), 1))
         moved = [
@@ -320,6 +321,7 @@ def orthonormal_like(params: Any, seed: Any = 0) -> Any:
     >>> bool(jnp.abs(matrix.T @ matrix - jnp.eye(5)).max() < 1e-6)
     True
     """
+    tree: Any
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.PRNGKey(seed), max(len(leaves), 1))
 
