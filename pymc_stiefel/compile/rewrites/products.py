@@ -181,7 +181,7 @@ def _funcify_batched_product(op, node=None, **kwargs):
     def batched_product(x, y):
         (count, m, k), (other, l, n) = x.shape, y.shape
         if count != other or k != l:
-            raise ValueError("the matrices of a batch of products do not fit: their numbers, or inner sizes, differ")
+            raise ValueError("the matrices of a product do not fit: numbers of matrices, or inner sizes, differ")
         out = np.empty((count, m, n))
         (x_next, x_row, x_column), (y_next, y_row, y_column) = x.strides, y.strides
         first, second, result = x.ctypes.data, y.ctypes.data, out.ctypes.data
