@@ -172,8 +172,8 @@ def picture(runs: list[dict]) -> Figure:
 # %%
 REMARKS = [
     "The model has rank 10 and is fitted to ratings minus 3, without user or film effects; noise and singular values "
-    "are learnt. Batches have 4000 ratings; the paper does not give its batch size. The sampler uses all ratings of the "
-    "training set. It starts at the optimum, discards 1000 steps and then keeps every 500th of 5000.",
+    "are learnt. Batches have 4000 ratings; the paper does not give its batch size. The sampler uses the whole training "
+    "set. It starts at the optimum, discards 1000 steps and then keeps every 500th of 5000.",
     "An optimum is that after the best of 80 epochs (the paper has 20), judged on a tenth of the training set that is "
     "held out. Nothing shrinks orthonormal factors, so the SVD model overfits in later epochs; averaging over the "
     "posterior corrects this. The step size of the sampler was chosen in the same way: with `--validate` the example "
