@@ -172,7 +172,7 @@ def picture(runs: list[dict]) -> Figure:
 # %%
 REMARKS = [
     "The model has rank 10 and is fitted to ratings minus 3, without user or film effects; noise and singular values "
-    "are learnt. Batches have 4000 ratings; the paper does not give its batch size. The sampler uses the whole training "
+    "are learnt. Batches have 4000 ratings; the paper does not give its batch size. The sampler uses the training "
     "set. It starts at the optimum, discards 1000 steps and then keeps every 500th of 5000.",
     "An optimum is that after the best of 80 epochs (the paper has 20), judged on a tenth of the training set that is "
     "held out. Nothing shrinks orthonormal factors, so the SVD model overfits in later epochs; averaging over the "
