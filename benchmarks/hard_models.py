@@ -1,8 +1,8 @@
-"""Models on which a sampler can be wrong without a word, or slow: ``python -m benchmarks.hard_models [name ...]``.
+"""Models on which a sampler can be silently wrong, or slow: ``python -m benchmarks.hard_models [name ...]``.
 
-Each entry of ``MODELS`` makes a model and says how a run is judged: a log density that a chain has to reach, and the
-quantities whose least effective sample size counts. Costs are gradients, all of them, tuning included; times depend on
-what else the machine does.
+Each entry of ``MODELS`` makes a model and defines how a run is judged: a log density that a chain has to reach, and the
+quantities whose smallest effective sample size counts. Costs are counted in gradients, including those of tuning,
+because times depend on what else the machine does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Draws = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class HardModel:
-    """A model; ``distance`` of draws from where the posterior is, one number a chain, is at most 1 for a right one."""
+    """A model; ``distance`` of draws from the posterior is one number per chain, at most 1 for a correct chain."""
 
     model: pm.Model
     quantities: Callable[[Draws], np.ndarray]
@@ -229,11 +229,11 @@ def report() -> str:
         "# Models on which a sampler can be wrong",
         "",
         "Made by `python -m benchmarks.hard_models --report` from benchmarks/hard_models.json, which "
-        "`python -m benchmarks.hard_models --record` writes. A chain is off if it is far from where the posterior is; "
-        "how far is far is said with each model in benchmarks/hard_models.py. Effective draws are those of the worst "
-        "identified quantity, per 1000 gradients after tuning, and with the gradients of tuning counted. The target of "
-        "the acceptance is 0.8. Procrustes regressions and peaks accept more, as the step is at its limit of 1.4: with "
-        "longer steps a U-turn goes unseen between two of them, and a draw takes three steps already.",
+        "`python -m benchmarks.hard_models --record` writes. A chain is off if it is far from the posterior; "
+        "benchmarks/hard_models.py defines the distance for each model. Effective draws are those of the worst "
+        "identified quantity per 1000 gradients, first without and then with the gradients of tuning. The target "
+        "acceptance rate is 0.8. Procrustes regressions and peaks accept more, because the step size is at its limit "
+        "of 1.4: longer steps would miss U-turns, and a draw takes only three steps already.",
         "",
         f"{sentence(record['machine'])}.",
         "",

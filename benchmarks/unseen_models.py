@@ -335,10 +335,10 @@ def report() -> str:
     """The page made of the record."""
     record = json.loads(RECORD.read_text())
     lines = [
-        "# Models that nobody tuned on",
+        "# Models that were not used for tuning the sampler",
         "",
         "Made by `python -m benchmarks.unseen_models --report` from benchmarks/unseen_models.json. The models "
-        "were written down, with the seeds of their data, before they were sampled, and looked at once: the "
+        "and the seeds of their data were fixed before anything was sampled, and the results were looked at once: the "
         f"first six before the changes that followed, the others after them. {CHAINS} chains of {TUNE} + "
         f"{DRAWS} draws by `pst.sample` and by nutpie on the polar expansion. A sampler is right if no chain "
         f"is far below the best in mean log density ({NATS:.0f} nats, or two standard deviations) and R-hat of "

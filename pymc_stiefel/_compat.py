@@ -25,7 +25,7 @@ def model_of(model: Any) -> pm.Model:
 
 
 class Differentiable(Op):
-    """An Op whose gradient is written once, as ``pullback``: PyTensor 2 knows it by the name ``L_op``."""
+    """An Op whose gradient is written once, as ``pullback``; PyTensor 2 calls it ``L_op``."""
 
     def pullback(
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
@@ -44,12 +44,12 @@ if not hasattr(Op, "pullback"):  # PyTensor 2
 _READS = {
     getattr(subtensor, name): getattr(subtensor, name.replace("Inc", ""))
     for name in ("IncSubtensor", "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
-    if hasattr(subtensor, name)  # the last is not in PyTensor 3
+    if hasattr(subtensor, name)  # the last does not exist in PyTensor 3
 }
 
 
 def indexing(node: Any) -> Any:
-    """The node that reads by the indices by which ``node`` reads or writes; None if it does neither."""
+    """The node that reads the entries that ``node`` reads or writes; None if it does neither."""
     kind = type(node.op)
     if kind in _READS:
         options = [node.op.idx_list] if hasattr(node.op, "idx_list") else []  # in PyTensor 2 only with slices
@@ -66,9 +66,9 @@ class Choice(NamedTuple):
 
 
 def choice_of_steps() -> Choice | None:
-    """What PyMC is choosing steps for, or None where that cannot be found out.
+    """The model that PyMC is choosing steps for; None if it cannot be found.
 
-    PyMC asks for the competence in a variable without saying of which model. Only the caller knows it.
+    PyMC asks a step method for its competence for a variable, but does not pass the model. Only the caller has it.
     """
     frame: FrameType | None = sys._getframe(1)
     model, assigned, external = None, set(), False
@@ -87,8 +87,8 @@ def choice_of_steps() -> Choice | None:
 def start_is_given(model: pm.Model, values: Sequence[Variable]) -> bool | None:
     """Whether a user has given the start of one of ``values``, by ``initval`` or by ``initvals`` of ``pm.sample``.
 
-    PyMC tells a step where a chain starts, but not why. ``initval`` is in the model; ``initvals`` only its caller
-    knows, and where ``pm.sample`` is not being run the answer is None.
+    PyMC passes the start of a chain to a step, but not where it comes from. ``initval`` is in the model; ``initvals``
+    is known only to ``pm.sample``. If that is not running and there is no ``initval``, the result is None.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -291,13 +291,13 @@ def test_resume_without_a_seed(model, tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"random_seed": 8}, "random_seed: 7 there, 8 here"),
-        ({"draws": 30}, "draws: 25 there, 30 here"),
-        ({"chains": 5}, "chains: 4 there, 5 here"),
+        ({"random_seed": 8}, "random_seed: 7 in the store, 8 now"),
+        ({"draws": 30}, "draws: 25 in the store, 30 now"),
+        ({"chains": 5}, "chains: 4 in the store, 5 now"),
         ({"model": normal_model(y=(1.0, 2.0, 5.0))}, r"data: observed_data\.y"),
         ({"model": normal_model(scale=2.0)}, "the density or the step: .* first draws"),
         ({"target_accept": 0.99, "nuts": {"early_max_treedepth": 1}}, "the density or the step: .* first draws"),
-        ({"model": compound_model()}, "variables: Q missing there"),
+        ({"model": compound_model()}, "variables: Q missing in the store"),
     ],
 )
 def test_store_of_another_run_is_refused(model, tmp_path_factory, change, message):

@@ -1,4 +1,4 @@
-"""Convergence checks that look at what the posterior identifies, in PyMC's words and levels."""
+"""Convergence checks of what the posterior identifies, with PyMC's wording and levels."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Array = NDArray[np.float64]
 logger = logging.getLogger("pymc.stats.convergence")  # where PyMC's own checks report
 NATS = 10.0  # between the modes of two chains, or between their mean log densities
 ITERATIONS, ROUNDS = 150, 4  # of a search from a last draw; a chain that seems trapped gets more rounds
-FRESH, MOST_FRESH = 8, 64  # searches from new starts; more than the first number where these do not agree
-SHARE = 0.2  # of the gradients of the run that all of them may take
-MOST_CURVATURES = 1000  # dimensions up to which modes are weighed, by as many gradients
-SETTLED = 0.5  # nats that the last tenth of a search may still gain
+FRESH, MOST_FRESH = 8, 64  # searches from new starts: the least, and the most if these disagree
+SHARE = 0.2  # of the gradients of the run, for all of these searches together
+MOST_CURVATURES = 1000  # largest dimension in which modes are weighed, which takes as many gradients
+SETTLED = 0.5  # nats by which the last tenth of a search may still improve
 LOW_ENERGY = 0.3
 LOW_ACCEPTANCE = 0.2  # below the target
 UNSETTLED = 2.0  # of ``mass_change``; quickstart's largest in 200 chains: 1.3 after 1000 tuning draws, 2.2 after 500
@@ -56,9 +56,9 @@ def check(
     model : pymc.Model, optional
         The model that was sampled, with the same data. Default: the model in context.
     target_accept : float, default 0.8
-        Target of the sampler. Chains that accept less by 0.2 are reported; accepting more is no problem.
+        Target of the sampler. Chains are reported if their rate is lower by more than 0.2; a higher rate is no problem.
     search : bool, default True
-        Whether to search for modes, some hundred gradients a chain.
+        Whether to search for modes, which takes a few hundred gradients per chain.
 
     Returns
     -------
@@ -110,12 +110,12 @@ def _statistics(idata: Any) -> xr.Dataset:
 
 
 def _gradients(stats: xr.Dataset) -> float:
-    """How many the draws took."""
+    """Number of gradients that the draws took."""
     return next((float(stats[name].sum()) for name in ("gradients", "n_steps", "tree_size") if name in stats), 0.0)
 
 
 def _free_draws(posterior: xr.Dataset, model: pm.Model) -> dict[str, Array]:
-    """Draws of the free variables that the trace has, of shape (chain, draw, ...)."""
+    """Draws of the free variables in the trace, of shape (chain, draw, ...)."""
     names = [rv.name for rv in model.free_RVs if rv.name in posterior]
     if not names:
         raise ValueError(
@@ -130,7 +130,7 @@ def _free_draws(posterior: xr.Dataset, model: pm.Model) -> dict[str, Array]:
     return draws
 
 
-# ---------------------------------------------------------------- what the statistics say
+# ---------------------------------------------------------------- sampler statistics
 
 
 def _sampler_warnings(stats: xr.Dataset, target_accept: float) -> list[SamplerWarning]:
@@ -186,7 +186,7 @@ def _log_densities(stats: xr.Dataset) -> list[SamplerWarning]:
     return found
 
 
-# ---------------------------------------------------------------- R-hat and ESS of what is identified
+# ---------------------------------------------------------------- R-hat and ESS of identified quantities
 
 
 def _identified(draws: dict[str, Array], orbits: list[Orbit], orthonormal: set[str]) -> list[SamplerWarning]:
@@ -228,7 +228,7 @@ def _identified(draws: dict[str, Array], orbits: list[Orbit], orthonormal: set[s
     return found
 
 
-# ---------------------------------------------------------------- what the density says
+# ---------------------------------------------------------------- tests with the density
 
 
 class Tested:
@@ -244,7 +244,7 @@ class Tested:
         if self.random:  # one batch for all comparisons
             self.density.draw_batches(np.random.default_rng(0))
         self.flat, self.logp = constrained_density(model, self.density)
-        self.gradients = 0  # that searches have taken
+        self.gradients = 0  # used by searches
         self.last = [
             {name: values[chain, -1] for name, values in draws.items()}
             for chain in range(len(next(iter(draws.values()))))
@@ -263,7 +263,7 @@ class Tested:
         return _lbfgs.minimize(self._objective, q, self.density.layout, gtol=1e-2, max_iterations=ITERATIONS)
 
     def _fresh_search(self, seed: int) -> _lbfgs.Result | None:
-        """From a random start of the model; matrices first, because scales would adapt to a random matrix."""
+        """Search from a random start; matrices move first, because scales would adapt to a random matrix."""
 
         def matrices_only(q: Array) -> tuple[float, Array]:
             value, gradient = self._objective(q)
@@ -277,7 +277,7 @@ class Tested:
         return self._search(_lbfgs.minimize(matrices_only, q, self.density.layout, gtol=1e-2, max_iterations=40).q)
 
     def _log_weight(self, mode: _lbfgs.Result) -> float:
-        """Height and width of a mode, by Laplace; directions wider than one count as one."""
+        """Log probability of a mode by Laplace's method, with widths limited to one."""
         manifold, step = _lbfgs.Manifold(self.density.layout), 1e-6 if pytensor.config.floatX == "float64" else 1e-3
         here = manifold.project(mode.q, self._objective(mode.q)[1])
         rows = []
@@ -293,7 +293,7 @@ class Tested:
     def _fresh_modes(self, best: float, gradients: float) -> list[_lbfgs.Result]:
         """Modes that searches from new starts find, until one is better than ``best``.
 
-        Where the first searches end at the same height as ``best``, they are enough. Otherwise there are traps, and a
+        If the first searches end at the same height as ``best``, no more are made. Otherwise there are traps, and a
         better mode may be rare.
         """
         found: list[_lbfgs.Result] = []
@@ -311,7 +311,7 @@ class Tested:
     def trapped_chains(self, gradients: float = 0.0) -> list[SamplerWarning]:
         """Chains whose nearest mode is far below that of another chain, or below one that a fresh search finds.
 
-        ``gradients`` of the run say how much fresh searches may cost.
+        ``gradients``, the number in the run, limits the cost of fresh searches.
         """
         if self.random or self.density.shared:  # with discrete variables, chains have densities of their own
             return []

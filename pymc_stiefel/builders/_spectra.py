@@ -1,7 +1,7 @@
 r"""Ordered positive vectors: singular values and eigenvalues as PyMC variables.
 
-Values come in descending order, :math:`x_1 > x_2 > \dots > x_r > 0`. Each law here has a density *and* a sampler of
-its own, so that posterior and prior predictive sampling agree; a potential on top of free variables would not.
+Values come in descending order, :math:`x_1 > x_2 > \dots > x_r > 0`. Each law here has a density *and* a
+random generator, so prior and posterior sampling agree. With a potential on free variables they would not.
 Unconstrained samplers see the logarithms of the gaps, see :class:`Descending`.
 """
 
@@ -30,8 +30,8 @@ POWERS = {"wishart": 1.0, "inverse_wishart": -1.0, "gaussian": 0.5}
 class Descending(Transform):
     r"""Logarithms of the gaps, :math:`y_i = \log(x_i - x_{i+1})` with :math:`x_{r+1} = 0`; shape ``(..., r)``.
 
-    The gaps, and not the logarithms of ``x``, because the likelihood of a low-rank model is close to Gaussian in ``x``
-    where it is informative, and the laws below push neighbours apart linearly.
+    Gaps are used instead of the logarithms of ``x``, because the likelihood of a low-rank model is close to Gaussian in
+    ``x`` where it is informative, and the densities below contain differences of neighbours as factors.
     """
 
     name = "descending"
@@ -45,20 +45,20 @@ class Descending(Transform):
         return pt.log(_gaps(value))
 
     def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
-        """Cumulated gaps, from the last to the first."""
+        """Cumulative sums of the gaps, from the last to the first."""
         # a sum over a triangle: PyTensor 3.3 miscompiles slices of length one of a reversed vector, and takes ten
         # seconds to compile a product of matrices
         return (pt.exp(value)[..., None] * np.tri(self.rank, dtype=value.dtype)).sum(axis=-2)
 
     def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
-        """Sum of the log gaps: the cumulation itself preserves volume."""
+        """Sum of the log gaps; the cumulative sum preserves volume."""
         return value.sum(axis=-1)
 
 
 def wishart_spectrum(
     name: str, rank: int, nu: Any, *, scale: Any = 1.0, kind: str = "wishart", dims: Any = None
 ) -> TensorVariable:
-    r"""Eigenvalues :math:`\lambda` of a Wishart matrix, :math:`W_r(\nu, I)`, or what follows from them.
+    r"""Eigenvalues :math:`\lambda` of a Wishart matrix, :math:`W_r(\nu, I)`, or powers of them.
 
     The variable is :math:`x = c\,\lambda^a` with ``scale`` :math:`c` and
 
@@ -79,7 +79,7 @@ def wishart_spectrum(
     """
     power = POWERS[kind]
     nu = pt.as_tensor_variable(nu)
-    degrees = nu[..., None] - np.arange(rank)  # of the chi-squared diagonal; nu is the first
+    degrees = nu[..., None] - np.arange(rank)  # of the chi-squared diagonal; the first is nu
     if isinstance(nu, Constant) and np.min(nu.data) <= rank - 1:
         raise ValueError(f"need nu > rank - 1, got nu = {nu.data} with rank = {rank}")
 
@@ -130,11 +130,11 @@ def ordered_iid(
     rank : int
         Number of values, ``r``.
     base : distribution
-        A positive one, from ``.dist()``: a scalar, or of shape ``(*batch, 1)`` with a law for each vector of a batch.
+        A positive distribution from ``.dist()``: a scalar, or of shape ``(*batch, 1)``, one for each vector of a batch.
     dims : str or sequence of str, optional
-        Dims of the variable, the last one that of the values.
+        Dims of the variable; the last is that of the values.
     argument : str
-        What the caller calls ``base``, for error messages.
+        Name of ``base`` in error messages.
 
     Returns
     -------
@@ -222,7 +222,7 @@ def check_positive(base: Any, argument: str = "base") -> Any:
 
 
 def _sorted(x: TensorVariable, rank: int) -> TensorVariable:
-    # the singular value decomposition forgets its static shape, which samplers like to know
+    # the singular value decomposition loses the static shape, which samplers use
     return pt.specify_shape(-pt.sort(-x, axis=-1), (*[None] * (x.ndim - 1), rank))
 
 

@@ -1,4 +1,4 @@
-"""Checks of arguments, of packages on the two sides, and of what can be pickled."""
+"""Checks of arguments, of package versions on driver and workers, and of whether objects can be pickled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def needs(module: str) -> Any:
 
 
 def checked_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of ``pm.sample`` that go to the steps; others are refused with the reason."""
+    """Return the keyword arguments of ``pm.sample`` that go to the steps; refuse others, with the reason."""
     for name in options.keys() & REFUSED.keys():
         raise TypeError(f"sample_chains does not take {name}={options[name]!r}: {REFUSED[name]}")
     sampler = options.pop("nuts_sampler", None)
@@ -53,7 +53,7 @@ def checked_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_target_accept(options: dict[str, Any]) -> dict[str, Any]:
-    """``target_accept`` goes to the step named "nuts"."""
+    """Pass ``target_accept`` to the step named "nuts"."""
     if "target_accept" in options:
         nuts = dict(options.get("nuts", {}))
         if "target_accept" in nuts:
@@ -77,7 +77,7 @@ def versions() -> dict[str, str]:
 
 
 def version_difference(driver: dict[str, str], here: dict[str, str]) -> str:
-    """``"numpy 2.1 on the driver, 2.2 here"`` for everything that differs, or an empty string."""
+    """``"numpy 2.1 on the driver, 2.2 on the worker"`` for everything that differs, or an empty string."""
     names = sorted(driver.keys() | here.keys())
     return "; ".join(
         f"{name} {driver.get(name, 'missing')} on the driver, {here.get(name, 'missing')} on the worker"
@@ -87,7 +87,7 @@ def version_difference(driver: dict[str, str], here: dict[str, str]) -> str:
 
 
 def pickled(value: Any, name: str = "") -> bytes:
-    """``value`` by cloudpickle, or an error that names the object within it that cannot be pickled."""
+    """``value`` pickled by cloudpickle, or an error that names the object within it that cannot be pickled."""
     try:
         return cloudpickle.dumps(value)
     except Exception as error:

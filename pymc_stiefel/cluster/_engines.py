@@ -30,7 +30,7 @@ Engine = Callable[[Sequence[Task], Callable[[int], None]], Iterator[Message | Lo
 
 
 def engine_for(executor: Any) -> Engine:
-    """joblib with its active backend if there is no executor."""
+    """The engine for an executor; without an executor, joblib with its active backend."""
     if executor is None:
         return _joblib_engine
     if hasattr(executor, "get_executor"):  # a Dask client: its own submit returns the old result for an equal task
@@ -44,7 +44,7 @@ def engine_for(executor: Any) -> Engine:
 
 
 def _joblib_engine(tasks: Sequence[Task], count: Callable[[int], None]) -> Iterator[Message | Lost]:
-    """``count`` is told how many tasks are done by backends that return all results at the end (Ray)."""
+    """Run tasks by joblib. ``count`` gets the number of finished tasks if the backend returns all at the end (Ray)."""
     joblib = needs("joblib")
     backend, n_jobs = needs("joblib.parallel").get_active_backend()
     as_they_come = backend.supports_return_generator
@@ -100,5 +100,5 @@ def _outcome(future: Any) -> Message | Lost:
         return future.result()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # CancelledError is no Exception in asyncio, nor are some errors of engines
+    except BaseException as error:  # CancelledError and some errors of engines are not Exceptions
         return Lost(error)

@@ -53,7 +53,7 @@ class Job:
     step: Any
     first_start: Point
     draws: int
-    tune: int | None  # None: as the steps want it
+    tune: int | None  # None: the default of the steps
     step_options: dict[str, Any]
     compile_kwargs: dict[str, Any]
     blas_cores: int | None = 1
@@ -74,7 +74,7 @@ class Job:
 
 
 class ReadyJob:
-    """A job with its step and its recorder of draws compiled, to be used for one chain after the other."""
+    """A job with its step and its recorder of draws compiled, used for one chain after another."""
 
     def __init__(self, job: Job, step: Any) -> None:
         self.job, self.step = job, step
@@ -85,7 +85,7 @@ class ReadyJob:
         with model:
             self._recorder = NDArray(model=model, vars=variables, test_point=job.first_start)
         self._fresh = step.sampling_state
-        # a step that keeps no record of its state cannot be put back to the start
+        # a step that keeps no record of its state cannot be reset
         self.reusable = all(
             getattr(one, "_state_class", DataClassState) not in (DataClassState, StepMethodState)
             for one in getattr(step, "methods", [step])
@@ -184,7 +184,7 @@ def prepare(
 
 
 def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callable]:
-    """A function of a seed for each chain. PyMC compiles one for each entry of ``initvals``; here, for each new one."""
+    """For each chain, a function from a seed to its start. Entries of ``initvals`` that are one object share it."""
     if initvals is None or isinstance(initvals, dict):
         initvals = [initvals] * chains
     if len(initvals) != chains:
@@ -201,7 +201,7 @@ def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callabl
 
 
 def spawned(random_seed: Any, chains: int) -> tuple[list[np.random.Generator], list[int]]:
-    """Generators of chains and seeds of their starts, as ``pm.sample`` makes them."""
+    """Generators of the chains and seeds of their starts, made as in ``pm.sample``."""
     rngs = get_random_generator(random_seed).spawn(chains)
     return rngs, [rng.integers(2**30) for rng in rngs]
 
@@ -212,7 +212,7 @@ def _starts(model: pm.Model, initvals: Any, seeds: list) -> list[Point]:
 
 
 def build_step(job: Job, provided: list, selected: Any) -> Any:
-    """The steps that are given, and one for each variable that none of them draws."""
+    """The given steps, and a step for each variable that none of them samples."""
     step = mcmc.instantiate_steppers(
         job.model,
         provided,

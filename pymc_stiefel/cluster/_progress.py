@@ -21,9 +21,9 @@ class ChainProgress:
     Parameters
     ----------
     chains, finished : int
-        All chains, and those that an earlier run has left in the store.
+        Number of all chains, and of those that an earlier run has left in the store.
     length : int
-        Draws of one chain, with those of tuning.
+        Draws of one chain, including tuning.
     """
 
     def __init__(self, chains: int, finished: int, length: int, shown: bool) -> None:
@@ -66,7 +66,7 @@ class ChainProgress:
         self.count(self.done + 1)
 
     def count(self, done: int) -> None:
-        """``done`` chains are done; engines that return all results at the end say no more."""
+        """Set the number of finished chains. Engines that return all results at the end report nothing else."""
         self.done = done
         if self._bar is not None:
             _, speed, divergences = self.text().split(", ")

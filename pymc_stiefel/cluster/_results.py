@@ -1,4 +1,4 @@
-"""Groups of an InferenceData (PyMC 5) or a DataTree (PyMC 6), one chain or many."""
+"""Groups of an InferenceData (PyMC 5) or a DataTree (PyMC 6), for one chain or many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Groups = dict[str, xr.Dataset]
 
 
 def groups_of(idata: Any, chain: int) -> Groups:
-    """The datasets of one chain, under its number."""
+    """The datasets of one chain, with its number as coordinate."""
     found = (
         {name: node.to_dataset() for name, node in idata.children.items()}
         if isinstance(idata, xr.DataTree)
@@ -23,7 +23,7 @@ def groups_of(idata: Any, chain: int) -> Groups:
 
 
 def joined(parts: list[Groups]) -> Groups:
-    """Chains in the order of their numbers."""
+    """Join the groups of single chains, given in the order of their numbers."""
     first = parts[0]
     return {
         name: xr.concat(

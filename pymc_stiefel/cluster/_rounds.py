@@ -16,11 +16,11 @@ __all__ = ["Rounds"]
 
 _log = logging.getLogger("pymc_stiefel")
 HOPELESS = (ImportError, AttributeError, pickle.PickleError)
-"""Errors of an engine that resubmitting a task cannot solve: the worker lacks a package."""
+"""Errors of an engine that do not go away if the task is submitted again: the worker lacks a package."""
 
 
 class Rounds:
-    """Submits tasks, again if their worker was lost. A chain is a pure function of its input, so that is safe.
+    """Submits tasks, and resubmits those whose worker was lost. This is safe: a chain is a pure function of its input.
 
     ``retries`` limits rounds in which no chain was finished: a pool that loses one worker often loses all its tasks,
     although only one of them failed.
@@ -59,7 +59,7 @@ class Rounds:
             self._read_store()
 
     def missing(self) -> list[int]:
-        """Chains that may still be run."""
+        """Chains that have neither finished nor failed."""
         return [number for number in self.tasks if number not in self.finished and number not in self.failed]
 
     def _read_store(self) -> None:
@@ -86,8 +86,8 @@ class Rounds:
     def _take(self, message: Message, progress: ChainProgress) -> None:
         if message.refused:
             raise RuntimeError(
-                f"a worker on {message.host} (process {message.pid}) has other packages, with which draws may differ: "
-                f"{message.refused}; use the same environment on both sides"
+                f"a worker on {message.host} (process {message.pid}) has other versions of packages, so draws may "
+                f"differ: {message.refused}; use the same environment on both sides"
             )
         if message.error:
             self.failed[message.chain] = message.error

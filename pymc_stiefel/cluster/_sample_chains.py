@@ -30,7 +30,7 @@ from pymc_stiefel.cluster._tasks import Task, digest
 __all__ = ["sample_chains"]
 
 _log = logging.getLogger("pymc_stiefel")
-SHORT = 2  # draws of the short chain that tells names and shapes
+SHORT = 2  # draws of the short chain that shows names and shapes
 
 
 def sample_chains(
@@ -80,7 +80,7 @@ def sample_chains(
         processors of this machine.
     store : path or URL, optional
         Where each task writes its draws: a zarr store, on a file system or object store that the driver and all workers
-        see. The result is then opened lazily. If the run is interrupted the same call resumes it.
+        can access. The result is then opened lazily. If the run is interrupted, the same call resumes it.
     storage_options : dict, optional
         Options of fsspec for a URL.
     retries : int, default 2
@@ -94,17 +94,18 @@ def sample_chains(
     blas_cores : int, "auto" or None, default 1
         Threads of BLAS in each task; None sets no limit.
     **options
-        Whatever else ``pm.sample`` takes for its steps: ``target_accept=0.9``, ``nuts={"max_treedepth": 12}``.
+        Other arguments of ``pm.sample`` for its steps: ``target_accept=0.9``, ``nuts={"max_treedepth": 12}``.
 
     Returns
     -------
     DataTree or InferenceData
-        As ``pm.sample`` returns it. A chain that failed is missing, under its number, and a warning has its traceback.
+        As ``pm.sample`` returns it. A failed chain is missing and the others keep their numbers; a warning contains the
+        traceback.
 
     Notes
     -----
-    On an interrupt (Ctrl-C) the chains finished so far are returned. With a store nothing but messages of some hundred
-    bytes passes through the driver. Steps whose chains learn from each other (``DEMetropolis``) are refused.
+    On an interrupt (Ctrl-C) the chains finished so far are returned. With a store, only messages of a few hundred bytes
+    pass through the driver. Steps whose chains learn from each other (``DEMetropolis``) are refused.
 
     Examples
     --------
@@ -192,7 +193,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 
 def checked_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | None:
-    """``var_names``, if the model has them."""
+    """``var_names`` as a list; an error if the model lacks one of them."""
     if names is None:
         return None
     known = {variable.name for variable in model.unobserved_RVs}
@@ -203,7 +204,7 @@ def checked_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | N
 
 
 def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
-    """``compile_kwargs`` with the mode of the backend, which PyMC 6 knows."""
+    """``compile_kwargs`` with the mode of ``backend``, which needs PyMC 6."""
     if backend is None:
         return compile_kwargs or {}
     try:
@@ -214,7 +215,7 @@ def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) 
 
 
 def _seed(random_seed: Any, stored: dict[str, Any] | None) -> Any:
-    """The seed; one that was not given is drawn, or is that of the run to resume."""
+    """The given seed; without one, the seed of the run to resume, or a new one."""
     checked_seed("random_seed", random_seed)
     if random_seed is not None:
         return random_seed
@@ -231,7 +232,7 @@ def _seed_name(seed: Any) -> str:
 def _check_store(
     place: Store, stored: dict[str, Any] | None, job: Job, parts: list[Chain], data: bytes, seed: str
 ) -> None:
-    """Write names and shapes to a new store; refuse one of another run."""
+    """Write names and shapes to a new store; refuse a store of another run."""
     tune = int(job.tune or 0)
     template = groups_of(job.ready().run(parts[0], SHORT, min(SHORT, tune)), 0)
     settings = {

@@ -1,7 +1,7 @@
 """Draws of many chains in one zarr store: one chunk per chain and variable, written by the task that ran the chain.
 
-The driver writes names, shapes and coordinates. Tasks fill their own chunks, so they need no locks, and mark their
-chain as finished last. These marks alone say which chains are done, and an interrupted run is resumed from them.
+The driver writes names, shapes and coordinates. Each task fills its own chunks, so no locks are needed, and
+marks its chain as finished last. Only these marks show which chains are done; an interrupted run is resumed from them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Store:
         """The identity of the run in the store, None if there is no store yet."""
         try:
             root = self._open("r")
-        except (FileNotFoundError, NotADirectoryError):  # zarr's own errors are of the first kind
+        except (FileNotFoundError, NotADirectoryError):  # zarr's own errors are subclasses of the first
             if "://" not in self.url and os.path.lexists(self.url):
                 raise ValueError(f"store={self.url!r} exists and is not a zarr store; give another path") from None
             return None
@@ -66,7 +66,7 @@ class Store:
         return json.loads(root.attrs[OURS])
 
     def create(self, template: Groups, run: dict[str, Any], job: bytes) -> None:
-        """Write everything but the draws, for the draws and chains that ``run`` has."""
+        """Write everything but the draws, for the numbers of draws and chains in ``run``."""
         chains = run["chains"]
         try:
             root = self._open("w-")
@@ -92,7 +92,7 @@ class Store:
             frame = frame.drop_dims([dim for dim in ("chain", "draw") if dim in frame.dims])
             frame = frame.assign_coords(chain=np.arange(chains), draw=np.arange(length))
             frame.attrs.pop("sampling_time", None)
-        with warnings.catch_warnings():  # labels of coordinates have no final place in the format of zarr 3
+        with warnings.catch_warnings():  # zarr 3 has no final format for labels of coordinates
             warnings.filterwarnings("ignore", module="zarr")
             warnings.filterwarnings("ignore", message=".*(Zarr V3|Zarr format 3).*")
             frame.to_zarr(
@@ -121,7 +121,7 @@ class Store:
         return np.asarray(self._open("r")[f"{OURS}/record"][:])
 
     def read(self, chains: list[int]) -> Groups:
-        """The groups with these chains, opened lazily: one Dask chunk per chain if Dask is there."""
+        """The groups with these chains, opened lazily: one Dask chunk per chain if Dask is installed."""
         chunks: Any = {} if importlib.util.find_spec("dask") else None
         groups = {}
         for name in self._open("r").group_keys():
@@ -149,7 +149,7 @@ class Store:
         self._array(f"{OURS}/record")[chain] = np.array([1.0, seconds, divergences])
 
     def _array(self, path: str) -> Any:
-        """An array, opened once by each worker: to open it takes longer than to write a chain."""
+        """An array, opened once by each worker, because opening takes longer than writing a chain."""
         arrays = _opened(self.call)
         if path not in arrays:
             arrays[path] = self._open("r+")[path]
@@ -165,7 +165,7 @@ def _opened(call: str) -> dict[str, Any]:
 def identity(settings: dict[str, Any], probe: Groups) -> dict[str, Any]:
     """What must agree for a run to be resumed: settings, variables, data, and the first draws of a short chain.
 
-    The short chain stands for all that cannot be named: the density and the settings of the steps.
+    The short chain represents what cannot be listed: the density and the settings of the steps.
     """
     posterior = probe["posterior"]
     numbers = np.concatenate([np.ravel(posterior[name].values[0]).astype(float) for name in sorted(posterior, key=str)])
@@ -184,7 +184,7 @@ def identity(settings: dict[str, Any], probe: Groups) -> dict[str, Any]:
 
 
 def differences(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between the run in a store and the run asked for, in words."""
+    """The differences between the run in a store and the requested run, in words."""
     found = []
     for key in [key for key in now if key != "first draws"]:
         one, other = stored.get(key), now[key]
@@ -192,14 +192,16 @@ def differences(stored: dict[str, Any], now: dict[str, Any]) -> list[str]:
             continue
         if isinstance(one, dict) and isinstance(other, dict):
             names = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
-            parts = [f"{name} {one.get(name, 'missing')} there, {other.get(name, 'missing')} here" for name in names]
+            parts = [
+                f"{name} {one.get(name, 'missing')} in the store, {other.get(name, 'missing')} now" for name in names
+            ]
             found.append(f"{key}: {', '.join(parts)}")
         else:
-            found.append(f"{key}: {one} there, {other} here")
+            found.append(f"{key}: {one} in the store, {other} now")
     one, other = np.array(stored["first draws"]), np.array(now["first draws"])
     if not found and not (one.shape == other.shape and np.allclose(one, other, PROBE_TOLERANCE, PROBE_TOLERANCE)):
         found.append(
             "the density or the step: variables, data and settings have the same names and values, but the first draws "
-            f"of a short chain are {np.round(one[:4], 4).tolist()} there, {np.round(other[:4], 4).tolist()} here"
+            f"of a short chain are {np.round(one[:4], 4).tolist()} in the store, {np.round(other[:4], 4).tolist()} now"
         )
     return found

@@ -1,4 +1,4 @@
-"""The task that a worker runs: one chain, from its own random numbers, whatever ran before it on that worker."""
+"""The task that a worker runs: one chain, from its own random numbers, independent of earlier tasks on that worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass
 class Message:
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     chain: int
     host: str

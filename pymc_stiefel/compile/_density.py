@@ -1,9 +1,9 @@
 """From a PyMC model to the compiled log density that the engine calls.
 
 The variables of a step become one flat vector in the engine's layout. Orthonormal variables enter with their
-untransformed density, everything else as PyMC transforms it. The function that PyTensor's numba backend compiles is
-wrapped as a C function; values that are not sampled by the step (data, variables of other steps) are handed over by
-address, so that they may change between draws without anything being compiled again.
+untransformed density, all others with PyMC's transforms. The function that PyTensor's numba backend compiles is
+wrapped as a C function; values that are not sampled by the step (data, variables of other steps) are passed by
+address, so that they may change between draws without a new compilation.
 """
 
 from __future__ import annotations
@@ -56,21 +56,20 @@ class ModelDensity:
     ----------
     model : pymc.Model
     values : sequence of value variables
-        Those that are sampled. The others are held fixed at ``shared``.
+        The variables that are sampled. The others are held fixed at ``shared``.
     initial_point : dict
-        Gives the shapes, and first values to ``shared``.
+        Defines the shapes and the first values of ``shared``.
     reflect : bool or None
-        Which matrices may have the sign of a column flipped: None for those of O(n), which need it.
+        Which matrices may have the sign of a column flipped; None means those in O(n), which need it.
     minibatches : bool
-        Accept a density that reads ``pm.Minibatch``: its rows are those that ``batches.rows`` names, which whoever
-        evaluates the density fills. Otherwise such a model is refused.
+        Whether to accept a model with ``pm.Minibatch``. The caller writes the numbers of the rows to ``batches.rows``
+        before each evaluation. If False, such a model is refused.
     jacobian : bool
         Whether the density of transformed variables includes the Jacobian of their transform.
     widths : bool
-        Whether scales in order get coordinates in which necks are wider, see ``_ordered_log``.
-
+        Whether ordered scales are reparameterised to remove a funnel, see ``_ordered_log``.
     tempered : bool
-        Whether observed variables and potentials count as often as ``inverse_temperature`` says.
+        Whether the terms of observed variables and potentials are multiplied by ``inverse_temperature``.
 
     Attributes
     ----------
@@ -79,7 +78,7 @@ class ModelDensity:
     shared : dict
         Name of a variable that is not sampled -> its shared variable.
     reads : bool
-        Whether the density reads data or other variables, which may be replaced: see ``refresh``.
+        Whether the density reads data or other variables, which may be replaced, see ``refresh``.
     batches : Batches
         Row numbers of the minibatches, empty without ``pm.Minibatch``.
     is_slow : bool
@@ -130,7 +129,7 @@ class ModelDensity:
         self._check_indices = index_check(logp, [flat], givens)
         self._graph = ([flat], [pt.cast(logp, "float64"), packed], givens)
         self._compile_kwargs = {k: v for k, v in (compile_kwargs or {}).items() if k != "mode"}
-        with model:  # for the model's own wish about checks of bounds
+        with model:  # for the model's setting of bounds checks
             self._compile()
 
     # ------------------------------------------------------------ compilation
@@ -142,7 +141,7 @@ class ModelDensity:
                 self._function = compile(inputs, outputs, givens=givens, mode=numba_mode(), **self._compile_kwargs)
                 self._function.trust_input = True
                 self._link()
-        except Exception as error:  # whatever numba raises, the default backend decides
+        except Exception as error:  # whatever numba raises, try the default backend
             warnings.warn(
                 "numba cannot compile the gradient of this model, so every evaluation goes through Python, "
                 f"which is slower ({type(error).__name__}: {str(error).strip().splitlines()[0]}).",
@@ -167,7 +166,7 @@ class ModelDensity:
 
     @cached_property
     def calls_python(self) -> bool:
-        """Whether an evaluation runs Python code, if only for one Op, so that threads would wait for each other."""
+        """Whether an evaluation runs Python code, even for a single Op, so that threads would wait for each other."""
         return self.is_slow or calls_python(self._function)
 
     @property
@@ -195,19 +194,19 @@ class ModelDensity:
 
     @cached_property
     def _data(self) -> list[int]:
-        """Places of the data among the values that are read: the others are not replaced by users."""
+        """Positions of the data among the values that are read. Users do not replace the others."""
         own = {shared.name for shared in self.shared.values()}
         names = [container.name or "" for container in self._function.input_storage[1:]]
         return [k for k, name in enumerate(names) if name not in own and not name.startswith(INDEX_NAME)]
 
     def check(self, flat: np.ndarray) -> None:
-        """Raise what is wrong with the data at ``flat``: indices out of bounds, lengths that do not fit."""
+        """Raise an error if the data are wrong at ``flat``: indices out of bounds, lengths that do not fit."""
         if self._check_indices is not None:
             self._check_indices(flat)
         try:
             if self.is_slow:
                 self._function(flat)
-            else:  # by the interpreter, which passes errors of compiled code on
+            else:  # called from Python, which receives errors of compiled code
                 self._function.vm.jit_fn(flat, *(np.require(array, requirements="W") for array in self._held))
         except np.linalg.LinAlgError:
             self.checked = True  # a divergence
@@ -223,7 +222,7 @@ class ModelDensity:
                 refuse_turning(str(slot.value.name), slot.view(flat), slot.view(gradient))
 
     def raise_error(self) -> None:
-        """Raise an error of Python code in an evaluation, which the engine cannot."""
+        """Raise an error that Python code raised in an evaluation; the engine cannot."""
         raise_error(self.extra)
 
     def _own_batches(self) -> None:
@@ -242,7 +241,7 @@ class ModelDensity:
 
     @property
     def names(self) -> list[str]:
-        """Of the value variables that are sampled."""
+        """Names of the value variables that are sampled."""
         return list(self._by_name)
 
     def pack(self, point: dict[str, np.ndarray]) -> np.ndarray:
@@ -253,17 +252,17 @@ class ModelDensity:
         return flat
 
     def unpack(self, states: np.ndarray, point: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """The points of flat vectors, one a row: ``point``, in its order, with new values of the variables here."""
+        """The points of flat vectors, one per row: copies of ``point`` with new values of the sampled variables."""
         points = [point.copy() for _ in states]
         for name, slot in self._by_name.items():
             values = slot.read(states)
-            rows = values if values.ndim > 1 else [values[k, ...] for k in range(len(values))]  # no bare numbers
+            rows = values if values.ndim > 1 else [values[k, ...] for k in range(len(values))]  # arrays, not scalars
             for new, value in zip(points, rows, strict=True):
                 new[name] = value
         return points
 
     def on_manifold(self, flat: np.ndarray) -> np.ndarray:
-        """Replace matrices that are not orthonormal by the nearest that are, in place."""
+        """Replace matrices that are not orthonormal by the nearest orthonormal ones, in place."""
         layout = self.layout
         for n, p, start in zip(layout.n, layout.p, layout.offset, strict=True):
             part = flat[start : start + n * p].reshape(p, n)
@@ -281,7 +280,7 @@ class ModelDensity:
         return evaluate(self.address, flat, self.extra)
 
     def copy(self) -> ModelDensity:
-        """Another one with the same compiled functions, for one more chain or step. It keeps its own errors."""
+        """A copy with the same compiled functions, for another chain or step. It keeps its own errors."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         del new._values
@@ -289,7 +288,7 @@ class ModelDensity:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """Compiled C functions do not travel to other processes; they are linked anew there."""
+        """Compiled C functions cannot be sent to other processes; they are linked again there."""
         dropped = ("_c_function", "_graph", "_values", "_held", "extra")
         state = {key: value for key, value in self.__dict__.items() if key not in dropped}
         return state | {"_function": _Travelling(self._function)}
@@ -315,7 +314,7 @@ def model_density(
 ) -> ModelDensity:
     """The density that samplers use, compiled once for a model.
 
-    With minibatches, or variables of other steps, it has values of its own, and is compiled anew.
+    With minibatches or variables of other steps, it has its own shared values, and is compiled for every call.
     """
 
     def make() -> ModelDensity:
@@ -330,7 +329,7 @@ def model_density(
 
 
 class _Travelling:
-    """A compiled function on its way to another process, where it is compiled by the same rules."""
+    """Pickles a compiled function such that another process compiles it with the same settings."""
 
     def __init__(self, function) -> None:
         self.function = function

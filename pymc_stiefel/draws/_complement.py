@@ -6,10 +6,10 @@ The proposal is the angular central Gaussian envelope of ``_vectors``, restricte
 independent entries, conditioned on :math:`Ox = 0`; no basis of the complement is needed.
 
 The covariance may be positive definite although up to k entries of ``c - q`` are negative. These coordinates (``low``)
-are drawn first, from their marginal law, and the others given them. That needs at least k others, hence n > 2k.
+are drawn first, from their marginal law, then the others given these. This requires at least k others, hence n > 2k.
 
-Every valid envelope gives exact draws. The search for a good one therefore starts from that of an earlier draw, and is
-coarse.
+Every valid envelope gives exact draws. The search for a good envelope can therefore be coarse. It starts from the
+envelope of an earlier draw.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pymc_stiefel.engine.jit.compiling import part
 
 @part
 def complement_vector(f, q, O, fit, out, rng):
-    """Exact draw of a unit vector orthogonal to the rows of O, as ``f`` has to be.
+    """Exact draw of a unit vector orthogonal to the rows of O; ``f`` has to be orthogonal to them, too.
 
-    ``fit`` holds c and the contact of an earlier draw, or zeros, and is updated. Returns False if no proposal was
-    accepted.
+    ``fit`` contains c and the contact point of an earlier draw, or zeros, and is updated. Returns False if no proposal
+    was accepted.
     """
     k, n = O.shape
     squares, sides, low = np.empty((4, k, k)), np.empty((5, k)), np.empty(k, dtype=np.int64)
@@ -79,7 +79,7 @@ def complement_vector(f, q, O, fit, out, rng):
 
 @part
 def into_complement(x, O):
-    """Make x a unit vector orthogonal to the rows of O; twice, because of rounding errors."""
+    """Make x a unit vector orthogonal to the rows of O, in two passes because of rounding errors."""
     n = len(x)
     for _ in range(2):
         remove_rows(x, O)
@@ -103,7 +103,7 @@ def remove_rows(x, O):
             x[i] -= dot * O[l, i]
 
 
-# ---------------------------------------------------------------- the Gaussian vector behind a proposal
+# ---------------------------------------------------------------- the Gaussian vector of a proposal
 
 
 @part
@@ -246,7 +246,7 @@ def _search(f, q, O, kappa, fit, squares, sides):
 
 @part
 def _shift(f, q, O, kappa, slope, tolerance, guess, squares, sides):
-    """A c with half trace near 1, where the bound is smallest, and the squared cosine there."""
+    """A c for which half the trace is near 1, where the bound is smallest, and the squared cosine for this c."""
     k, n = O.shape
     m = float(n - k)
     low, high = _kth_largest(q, k) + 0.5, q.max() + slope + 0.5 * m
@@ -295,7 +295,7 @@ def _kth_largest(q, k):
 
 @part
 def _half_trace(f, q, O, kappa, slope, c, squares, sides):
-    """Half the trace of the restricted covariance, and its quadratic form in f / kappa; infinite if there is none.
+    """Half the trace of the restricted covariance and its quadratic form in f / kappa; infinite if it does not exist.
 
     By Haynsworth's inertia formula, the restriction of c - q is positive definite if and only if c - q has as many
     negative entries as ODO' has negative eigenvalues.

@@ -28,7 +28,7 @@ from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
 
 @compiled
 def langevin_sweeps(X, F, special, sweeps, rng):
-    """Gibbs sweeps in place for exp(tr(F'X)), within SO(n) if ``special``; n p^2 operations a sweep."""
+    """Gibbs sweeps in place for exp(tr(F'X)), within SO(n) if ``special``; n p^2 operations per sweep."""
     n, p = X.shape
     g, z = np.empty(n), np.empty(n)
     for _ in range(sweeps):
@@ -70,7 +70,7 @@ def _langevin_pair(X, F, i, j, special, rng):
 
 @part
 def _remove_others(g, X, j):
-    """Orthogonalise g to all columns of X except j; twice, because of rounding errors."""
+    """Make g orthogonal to all columns of X except j, in two passes because of rounding errors."""
     n, p = X.shape
     for _ in range(2):
         for k in range(p):
@@ -117,8 +117,7 @@ def quadratic_sweeps(X, a, b, F, fit, sweeps, rng):
     """Gibbs sweeps in place for exp(tr(F'X) + sum a_i b_j x_ij^2): every pair of columns, then every column.
 
     Rows of ``X`` and ``F`` are the columns of the matrices. ``fit`` (p, p, 2) keeps the envelopes of pairs and, on the
-    diagonal, of columns. O(n p^3)
-    operations a sweep. Returns False if a draw from a conditional failed.
+    diagonal, of columns. O(n p^3) operations per sweep. Returns False if a draw from a conditional failed.
     """
     p, n = X.shape
     f, q, old, ok = np.empty(n), np.empty(n), np.empty(n), True
@@ -128,7 +127,7 @@ def quadratic_sweeps(X, a, b, F, fit, sweeps, rng):
                 ok = ok and _quadratic_pair(X, a, b, F, i, j, fit[i, j], rng)
         for j in range(p):
             last = X[p - 1]
-            for i in range(n):  # the others come first
+            for i in range(n):  # swap rows j and p - 1: the others are then the first p - 1 rows
                 old[i] = X[j, i]
                 X[j, i] = last[i]
                 f[i], q[i] = F[j, i], b[j] * a[i]
@@ -205,8 +204,8 @@ def _quadratic_column(f, q, others, fit, old, out, rng):
 def quadratic_chains(a, b, F, sweeps, out, done, rng):
     """Fill the draws of ``out[k]`` (draws, p, n; rows are columns) that are not done; False if one failed.
 
-    The density is exp(tr(F'X) + sum a_i b_j x_ij^2), with F in rows too. A chain starts with columns drawn one after
-    the other, each in the complement of those before it, the most concentrated first.
+    The density is exp(tr(F'X) + sum a_i b_j x_ij^2), and rows of ``F`` are columns, too. At the start of a chain,
+    columns are drawn one after another, each in the complement of those before it, the most concentrated first.
     """
     p, n = out.shape[2:]
     f, q, old = np.empty(n), np.empty(n), np.empty(n)
@@ -241,7 +240,7 @@ def quadratic_chains(a, b, F, sweeps, out, done, rng):
 def bingham_rotations(X, a, b, sweeps, rng):
     """Gibbs sweeps in place for exp(sum a_i b_j x_ij^2): pairs of rows, then pairs of columns; 6 n^2 p operations.
 
-    Rotations do not change the determinant of a square X, so signs of columns, which are uniform, are drawn at the end.
+    Rotations do not change the determinant of a square X, so the signs of columns, which are uniform, are drawn last.
     """
     n, p = X.shape
     for _ in range(sweeps):

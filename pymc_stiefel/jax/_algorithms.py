@@ -202,7 +202,7 @@ def repaired(states: Any) -> Any:
 
 
 def reflect(key: Any, state: Any, density: Callable, which: list[int]) -> Any:
-    """Several changes of sign for each of the matrices ``which``: a chain on O(n) reaches both determinants."""
+    """Propose several sign flips for each matrix of ``which``, so that a chain on O(n) reaches both determinants."""
     for number in which:
         X = state.position.X[number]
         count = min(X.size // X.shape[-1] ** 2, MOST_REFLECTIONS)
@@ -216,9 +216,9 @@ def reflect(key: Any, state: Any, density: Callable, which: list[int]) -> Any:
 
 
 def flip(key: Any, state: Any, density: Callable, which: list[int]) -> tuple[Any, Any]:
-    """Change the sign of a column of one of the matrices ``which``, by a Metropolis step of one chain.
+    """Flip the sign of a column of one of the matrices ``which``, by a Metropolis step of one chain.
 
-    Returns the state, and whether the change was accepted.
+    Returns the state, and whether the flip was accepted.
     """
     pick, place, accept = jax.random.split(key, 3)
     chosen = jnp.asarray(which)[jax.random.randint(pick, (), 0, len(which))]

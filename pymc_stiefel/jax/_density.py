@@ -94,7 +94,7 @@ class JaxDensity:
 
     @property
     def flipped(self) -> list[int]:
-        """Numbers of the other matrices whose columns may change sign: trajectories reach both, but perhaps rarely."""
+        """Indices of the other matrices whose columns may be flipped: trajectories reach both signs, perhaps rarely."""
         blocks = [self.blocks[value] for value in self.matrices]
         return [i for i, block in enumerate(blocks) if block is not None and block.n > block.p and not block.subspace]
 

@@ -39,7 +39,7 @@ class KineticEnergy:
 
 
 def apply_root(L: Any, z: Any) -> Any:
-    """``L z``, for a triangle or a diagonal."""
+    """``L z``, for a triangular or a diagonal ``L``."""
     return L * z if L.ndim == 1 else L @ z
 
 
@@ -139,7 +139,7 @@ def stiefel_integrator(drift: str, stages: int) -> Callable:
                 parts, momentum = kick(parts, momentum, grad, kick_time)
                 return (parts, z, momentum, logp, grad), None
 
-            # a loop even over two stages: the program contains density and drift once and compiles in half the time
+            # a loop even over two stages, so that the program has one density and drift and compiles in half the time
             times = jnp.asarray(shares[1:], z.dtype).reshape(-1, 2)
             (parts, z, momentum, logp, grad), _ = jax.lax.scan(stage, (parts, z, momentum, logp, grad), times)
             whitened = tuple(

@@ -58,7 +58,7 @@ def rhat(values: np.ndarray) -> float:
     half = values.shape[1] // 2
     if half < 2:
         return float("nan")
-    halves = values[:, :half], values[:, half : 2 * half]  # not joined: there may be millions of draws
+    halves = values[:, :half], values[:, half : 2 * half]  # not joined, because there may be millions of draws
     within = np.mean([part.var(axis=1, ddof=1) for part in halves])
     between = np.concatenate([part.mean(axis=1) for part in halves]).var(ddof=1)
     return float(np.sqrt((half - 1) / half + between / within)) if within > 0 else float("nan")

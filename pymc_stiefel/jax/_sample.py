@@ -34,8 +34,8 @@ CHUNK_BYTES = 2**23
 PROGRESS_STEPS = 10
 STARTS_TRIED = 10
 LEAST_FLIPS, MOST_FLIPS = 1e-3, 0.99
-"""Changes of sign are proposed after tuning if the share accepted in its second half was between these. One costs a
-gradient: it is wasted where none is accepted, and where all are, signs are not identified."""
+"""Sign flips are proposed after tuning if the fraction accepted in its second half was between these. A flip costs a
+gradient, which is wasted if no flip is accepted; if all are accepted, signs are not identified."""
 
 
 def sample(
@@ -56,7 +56,7 @@ def sample(
     compute_convergence_checks: bool = True,
     superchains: int | None = None,
 ) -> Any:
-    """Sample a model with many chains in lockstep, on the devices of JAX.
+    """Sample a model with many chains in lockstep, on JAX devices.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def sample(
         ``"chees"``: trajectories of one tuned length for all chains. ``"nuts"``: BlackJAX's NUTS, in which all chains
         wait for the longest trajectory.
     drift : {"auto", "splitting", "cayley", "geodesic"}
-        How matrices move, see the theory page. Only the splitting learns masses of columns. ``"auto"`` uses the
+        How matrices move, see the theory page. Only the splitting learns a mass for each column. ``"auto"`` uses the
         splitting for up to twelve columns and the Cayley map for more.
     target_accept : float
         Target acceptance rate of the step size adaptation.
@@ -77,9 +77,9 @@ def sample(
     initvals : dict or sequence of dict, optional
         Starting values, as for ``pm.sample``.
     model : pymc.Model, optional
-        Default: the model of the context.
+        Default: the model in context.
     var_names : sequence of str, optional
-        Variables and deterministics to store; default all.
+        Variables and deterministics to store. Default: all.
     progressbar : bool
         Show progress, step size, gradients per draw, divergences, and R-hat of the log density.
     chain_method : {"vectorized", "sharded"}
@@ -285,7 +285,7 @@ class _Run:
         self.compile_time += time.perf_counter() - start
 
     def _transition(self, key, states, number, tuned, masses, tune):
-        """One draw of every chain: a trajectory, then changes of sign. Also tells how many chains changed a sign."""
+        """One draw of every chain: a trajectory, then sign flips. Also returns how many chains flipped a sign."""
         move_key, flip_key, noise_key = jax.random.split(key, 3)
         keys = jax.random.split(move_key, self.chains)
         noise = draw_noise(noise_key, states.position)
@@ -387,7 +387,7 @@ class _Run:
 
 @contextmanager
 def _progress(show: bool, total: int, chains: int):
-    """A function ``report(draws, describe)`` that moves a progress bar. The text is not computed without one."""
+    """A function ``report(draws, describe)`` that moves a progress bar. Without a bar, no text is computed."""
     if not show:
         yield lambda done, describe: None
         return

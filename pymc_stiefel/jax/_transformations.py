@@ -123,15 +123,15 @@ def osghmc(
     Parameters
     ----------
     step_size : float or schedule
-        Time step :math:`\epsilon`; a step turns an n x p matrix by about that many radians. Read as momentum SGD, the
-        learning rate is :math:`\epsilon^2 / n`.
+        Time step :math:`\epsilon`; a step turns an n x p matrix by about that many radians. In terms of momentum SGD,
+        the learning rate is :math:`\epsilon^2 / n`.
     friction : float
         Fraction of the momentum that a step loses, between 0 and 1; ``1 - friction`` is the momentum of SGD.
     temperature : float or schedule
         The sampled density is the posterior to the power 1 / temperature. Zero is momentum SGD.
     noise_estimate : float
-        Contribution of the gradients' own noise, from 0 to ``friction``; that much less noise is added. For gradients
-        of variance V it is :math:`\epsilon^2 V / 2n`.
+        Contribution of the gradients' own noise, from 0 to ``friction``; less noise is added by this amount. For
+        gradients of variance V it is :math:`\epsilon^2 V / 2n`.
     seed : int
         Seed of the noise. Chains under ``vmap`` need different seeds:
         ``jax.vmap(lambda p, s: osghmc(0.1, seed=s).init(p))``.
@@ -239,7 +239,7 @@ def to_matrix(kernel: Any) -> Any:
     Parameters
     ----------
     kernel : array with two or more dimensions
-        Dense (i, o) or convolutional (h, w, i, o), as Flax and Equinox's transposed weights have them.
+        Dense (i, o) or convolutional (h, w, i, o), as in Flax and in Equinox's transposed weights.
 
     Returns
     -------

@@ -34,10 +34,10 @@ def reverses(matrix):
 
 @part
 def signed_svd(Z, special):
-    """Thin SVD; for ``special`` with U V' a rotation and the sign of the determinant in the last singular value."""
+    """Thin SVD. If ``special``, U V' is a rotation, and the last singular value has the sign of the determinant."""
     U, s, Vt = np.linalg.svd(Z, False)
     if special and reverses(U) != reverses(Vt):
-        for i in range(len(U)):  # an assignment of columns would compile the text of its error: a second
+        for i in range(len(U)):  # assigning a column would compile an error message, for a second
             U[i, -1] = -U[i, -1]
         s[-1] = -s[-1]
     return U, s, Vt
@@ -58,7 +58,7 @@ def _rotation_part(T, s):
 def polar_curvature(Z, G, C, special):
     r"""Derivative along ``C`` of the pullback of ``G`` through the polar factor of ``Z``.
 
-    The polar factor X is the gradient of the nuclear norm, so that its derivative L is symmetric and this one is
+    The polar factor X is the gradient of the nuclear norm, so its derivative L is symmetric, and the result is
     symmetric in G and C. With H = X'Z, L(G) = X K + (G - X X'G) H^-1 where K H + H K = X'G - G'X; the formulas below
     differentiate these, in the basis in which H is diagonal.
     """

@@ -1,8 +1,8 @@
 """Compiled versions of the Ops for PyTensor's numba backend, without object mode.
 
-numba optimises everything a function calls again at every level that calls it, and PyTensor has four levels. So the
-kernels, with their decompositions and series, are compiled once as C functions and called by symbol: what is
-compiled for each model is a thin wrapper. All kernels have the signature
+Numba optimises a function again in each of its callers, and PyTensor has four levels of callers. The kernels, with
+their decompositions and series, are therefore compiled once as C functions and called by symbol. Only a thin wrapper
+is compiled for each model. All kernels have the signature
 ``double kernel(int64 n, int64 p, int64 special, double *first, double *second, double *out)``.
 """
 
@@ -47,7 +47,7 @@ from pymc_stiefel.ops._polar import (
 )
 
 _CACHE_VERSION = int(source_key(__file__)[:8], 16)
-"""PyTensor and numba cache on disk under this number, so it must change with the code behind the symbols."""
+"""Part of the disk cache keys of PyTensor and numba, so it must change with the code behind the symbols."""
 
 _ARRAY = types.CPointer(types.float64)
 _SIGNATURE = types.float64(types.int64, types.int64, types.int64, _ARRAY, _ARRAY, _ARRAY)
@@ -311,7 +311,7 @@ def _funcify_polar_curvature(op, node=None, **kwargs):
 
 @register_funcify_and_cache_key(RandomVariableWithCoreShape)
 def _funcify_random_variable(op, node=None, **kwargs):
-    """The draws of a whole batch are one call of ``rng_fn``; PyTensor's own way would call it for each matrix."""
+    """Draw a whole batch by one call of ``rng_fn``. PyTensor's own version would call it for each matrix."""
     [rv_node] = op.fgraph.apply_nodes
     if not isinstance(rv_node.op, StiefelRV):
         return _pytensor_random_variable(op, node=node, **kwargs)

@@ -163,7 +163,7 @@ def trapped(
     L-BFGS climbs from the last draw of every chain, and optima are compared with optima: a chain is reported if its
     optimum is more than ``nats`` below the best, or its mean log density more than ``max(nats, factor sd)`` below that
     of another chain, where sd is that of a single draw. (A mean against an optimum would raise false alarms for
-    densities with necks.)
+    densities with funnels.)
 
     Parameters
     ----------

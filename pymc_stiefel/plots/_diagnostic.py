@@ -1,8 +1,8 @@
 """Plots of how well a subspace is known, and of how well it was sampled.
 
-Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
+Every function takes draws as :func:`~pymc_stiefel.align` does, plots on ``ax`` (one ``Axes``, or as many as it has
 panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Angles are in
-degrees. Colours are those of Okabe & Ito, told apart by colour-blind readers.
+degrees. The colours of Okabe & Ito can be told apart by colour-blind readers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def plot_subspace(
     data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     to : "mean", "draws" or array
-        That of :func:`~pymc_stiefel.principal_angles`.
+        As for :func:`~pymc_stiefel.principal_angles`.
     ax : Axes, sequence of Axes or Figure, optional
         Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
@@ -125,19 +125,19 @@ def plot_invariants(
 ) -> Figure:
     """Traces and rank plots of identified quantities, those with the largest R-hat first.
 
-    In the rank plot each line is the share of one chain in each bin of pooled ranks: flat and together when chains
-    agree.
+    In the rank plot each line is the share of one chain in each bin of pooled ranks. The lines are flat and close
+    together if the chains agree.
 
     Parameters
     ----------
     data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     kind : str, optional
-        That of :func:`~pymc_stiefel.summary`; default ``"angles"``, or ``"aligned"`` if n = p.
+        As for :func:`~pymc_stiefel.summary`; default ``"angles"``, or ``"aligned"`` if n = p.
     method : str
-        That of :func:`~pymc_stiefel.align`, for ``kind="aligned"``.
+        As for :func:`~pymc_stiefel.align`; used for ``kind="aligned"``.
     max_rows : int
-        How many quantities are shown.
+        Number of quantities to show.
     ax : Axes, sequence of Axes or Figure, optional
         Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
@@ -207,7 +207,7 @@ ENERGY_LABELS = {"xlabel": "energy minus its mean; change between draws", "ylabe
 def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Figure:
     """Marginal energy and its changes between draws (``az.plot_energy``); very different widths mean heavy tails.
 
-    The picture shows the E-BFMI of the chains, too; below 0.3 energies are explored slowly.
+    The figure also shows the E-BFMI of each chain. Below 0.3, energies are explored slowly.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     if ax is not None and not hasattr(ax, "fill_between"):
         raise TypeError(f"ax must be Axes of Matplotlib, got {check.shown(ax)}")
     if az.__version__.startswith("0."):
-        with warnings.catch_warnings():  # ArviZ 0.23 calls what Matplotlib 3.11 deprecates
+        with warnings.catch_warnings():  # ArviZ 0.23 uses functions that Matplotlib 3.11 deprecates
             warnings.simplefilter("ignore", DeprecationWarning)
             axes = az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax)
         axes.set(**ENERGY_LABELS)
@@ -251,7 +251,7 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
         raise ValueError(f"ax must be None, since ArviZ {az.__version__} makes a figure of its own, got {ax!r}")
     plot = az.plot_energy(xr.DataTree.from_dict({"/sample_stats": stats}), backend="matplotlib")
     figure = plot.viz["figure"].item()
-    figure.set_size_inches(9, 2.8)  # ArviZ's own is so wide that its labels are too small to read on a page
+    figure.set_size_inches(9, 2.8)  # ArviZ's own figure is so wide that its labels are too small on a page
     figure.axes[0].set(title="", xlabel="E-BFMI", ylabel="chain")
     figure.axes[-1].set(**ENERGY_LABELS)
     return figure

@@ -1,4 +1,4 @@
-"""Shared by the plots: axes in one style, small multiples, labels, densities, ranks."""
+"""Helpers of the plots: axes in one style, small multiples, labels, densities, ranks."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def _display_once(figure: Figure) -> None:
-    """What IPython calls to display a figure: as the value of a cell, it is not shown at the end of the cell again."""
+    """IPython calls this to display a figure that is the value of a cell, which is then not shown a second time."""
     import matplotlib.pyplot as plt
 
     if "inline" in plt.get_backend():
         plt.close(figure)
-    raise NotImplementedError  # which tells IPython to display it as any other figure
+    raise NotImplementedError  # tells IPython to display it like any other figure
 
 
 @contextmanager
@@ -204,7 +204,7 @@ def camera(elevation: float, azimuth: float) -> NDArray[np.float64]:
 
 
 def plain_draws(data: Any, var_names: Any, group: str, **rules: Any) -> xr.DataArray:
-    """Draws for a picture; those that ``align`` has returned may be loadings of free length."""
+    """Draws for a picture. If ``align`` has returned them, they may be loadings whose columns are not unit vectors."""
     array = variable_of(data, var_names, group)
     loadings = "Loadings with free scales: align(data, orthonormal=False) first"
     rules = {"orthonormal": True} | rules
@@ -249,7 +249,7 @@ def first_two(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def density(
     values: NDArray[np.float64], grid: NDArray[np.float64], bounds: tuple[float, float] | None = (0.0, 90.0)
 ) -> NDArray[np.float64]:
-    """Gaussian kernel density with Silverman's bandwidth, reflected at ``bounds``; binned, so cheap for many draws."""
+    """Gaussian kernel density with Silverman's bandwidth, reflected at ``bounds``; draws are binned for speed."""
     spread = min(values.std(), float(np.subtract(*np.percentile(values, [75, 25]))) / 1.34) or values.std()
     step = grid[1] - grid[0]
     width = max(1.06 * spread * len(values) ** -0.2, step)

@@ -1,8 +1,8 @@
 """Plots of orthonormal matrices, after alignment.
 
-Every function takes draws as :func:`~pymc_stiefel.align` does, draws on ``ax`` (one ``Axes``, or as many as it has
+Every function takes draws as :func:`~pymc_stiefel.align` does, plots on ``ax`` (one ``Axes``, or as many as it has
 panels) if given, and returns the ``Figure``. A batch of up to twelve matrices gives small multiples. Draws that
-``align`` has returned are not aligned again. Colours are those of Okabe & Ito, told apart by colour-blind readers.
+``align`` has returned are not aligned again. The colours of Okabe & Ito can be told apart by colour-blind readers.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ def plot_columns(
 ) -> Figure:
     """Median and central interval of every entry, one panel for each column.
 
-    Up to 40 features are listed by name. More of them, and features whose coordinates are numbers or dates, run along
-    the x axis. Entries whose ``prob`` interval excludes zero are coloured.
+    Up to 40 features are listed by name. If there are more, or if their coordinates are numbers or dates, features run
+    along the x axis. Entries whose ``prob`` interval excludes zero are coloured.
 
     Parameters
     ----------
     data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str or None
-        That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
+        As for :func:`~pymc_stiefel.align`; None leaves the draws as they are.
     prob : float
         Probability of the outer interval.
     ax : Axes, sequence of Axes or Figure, optional
@@ -142,7 +142,7 @@ def plot_loadings(
     data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str or None
-        That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
+        As for :func:`~pymc_stiefel.align`; None leaves the draws as they are.
     prob : float
         Probability of the outer interval.
     ax : Axes, sequence of Axes or Figure, optional
@@ -211,18 +211,18 @@ def plot_sphere(
     group: str = "posterior",
     ax: Any = None,
 ) -> Figure:
-    """Columns as points on the circle (n = 2) or on the sphere (n = 3); what lies behind the sphere is pale.
+    """Columns as points on the circle (n = 2) or on the sphere (n = 3); points on the far side are pale.
 
     Parameters
     ----------
     data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str or None
-        That of :func:`~pymc_stiefel.align`; None leaves the draws as they are.
+        As for :func:`~pymc_stiefel.align`; None leaves the draws as they are.
     view : (float, float)
-        Elevation and azimuth of the eye, degrees.
+        Elevation and azimuth of the viewpoint, in degrees.
     max_draws : int
-        More are thinned.
+        Largest number of draws to show; more are thinned.
     ax : Axes, sequence of Axes or Figure, optional
         Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 
@@ -258,7 +258,7 @@ def plot_sphere(
         for k in range(p):
             points = X[..., k] @ eye.T
             front = np.ones(len(points), bool) if n == 2 else points[:, 2] >= 0
-            if n == 2:  # a little radial jitter shows how many draws share a place
+            if n == 2:  # a little radial jitter shows how many draws are at the same angle
                 points = points * (1 + 0.02 * rng.standard_normal((len(points), 1)))
             colour = PALETTE[k % len(PALETTE)]
             style = {"s": 7, "color": colour, "edgecolor": "none"}
@@ -297,9 +297,9 @@ def plot_alignment(
     data, var_names, group
         Draws, see :func:`~pymc_stiefel.align`.
     method : str
-        That of :func:`~pymc_stiefel.align`.
+        As for :func:`~pymc_stiefel.align`.
     max_draws : int
-        More are thinned.
+        Largest number of draws to show; more are thinned.
     ax : Axes, sequence of Axes or Figure, optional
         Where to draw: one for each panel, or a figure (or subfigure) to put them in. Default: a new figure.
 

@@ -19,7 +19,7 @@ def plot_ranks(table: pd.DataFrame) -> Figure:
     Parameters
     ----------
     table : pandas.DataFrame
-        What :func:`~pymc_stiefel.compare_ranks` returned.
+        As :func:`~pymc_stiefel.compare_ranks` returns it.
 
     Returns
     -------

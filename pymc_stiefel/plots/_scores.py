@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["plot_scores"]
 
 LINE = 9
-"""Distance of labels, in points."""
+"""Vertical distance of labels, in points."""
 
 
 def plot_scores(
@@ -34,9 +34,9 @@ def plot_scores(
     group: str = "posterior",
     ax: Any = None,
 ) -> Figure:
-    """Mean scores of the rows with an ellipse of posterior probability ``prob`` each, and loadings as arrows.
+    """Mean scores of the rows, each with an ellipse of posterior probability ``prob``, and loadings as arrows.
 
-    Scores and loadings have to be aligned first, with one another:
+    Align scores and loadings together first:
     ``pst.align(draws, "W", method="varimax", companions={"scores": "rotate"})``.
 
     Parameters
@@ -46,7 +46,7 @@ def plot_scores(
     var : str
         Name of the scores in a Dataset or group.
     loadings : str or DataArray, optional
-        Draws of the loadings: their name in ``data``, or the draws themselves. The arrows have a scale of their own.
+        Draws of the loadings: their name in ``data``, or the draws themselves. The arrows have their own scale.
     factors : (int, int)
         The two factors to show, by position.
     prob : float
@@ -54,7 +54,7 @@ def plot_scores(
     colors : sequence, optional
         A group for each row (its labels, numbers or names), shown by colour.
     max_features : int
-        Only the longest arrows are shown.
+        Number of arrows to show, the longest ones.
     group : str
         Group of an ``InferenceData`` or ``DataTree``.
     ax : Axes, optional
@@ -92,7 +92,7 @@ def plot_scores(
     with panels(ax, (1, 1), (4.6, 4.2)) as (figure, (axis,)):
         for k, label in enumerate(groups):
             own, colour = of_row == k, PALETTE[k % len(PALETTE)]
-            # many ellipses overlap: the fainter each, the more there are
+            # many ellipses overlap, so the more there are, the fainter is each
             _draw_ellipses(
                 axis, tuple(part[own] for part in ellipses), colour, float(np.clip(4 / len(own), 0.015, 0.12))
             )

@@ -20,11 +20,11 @@ StartFunctions = list[Callable[[Any], Point]]
 
 
 class Unsupported(Exception):
-    """The reason why a model, or a call, is passed to ``pm.sample``."""
+    """Raised with the reason why a model, or a call, is passed to ``pm.sample``."""
 
 
 def make_starts(model: pm.Model, initvals: Any, chains: int) -> StartFunctions:
-    """A function of a seed for each chain. Without ``initvals`` it is compiled once for a model."""
+    """For each chain, a function from a seed to its start. Without ``initvals`` it is compiled once for a model."""
     if initvals is None:
         return [start_function(model)] * chains
     return start_functions(model, initvals, chains)

@@ -1,4 +1,4 @@
-"""Draws of chains in PyMC's traces, progress bar and callback."""
+"""Passes the draws of chains to PyMC's traces, progress bar and callback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Progress", "Recorder", "make_traces"]
 def make_traces(
     model: pm.Model, step: ManifoldHMC, start: Point, names: Sequence[str] | None, chains: int, most: int
 ) -> list[NDArray]:
-    """A trace for each chain, with room for ``most`` draws. The function that computes its variables is kept."""
+    """A trace for each chain, with space for ``most`` draws. The function that computes its variables is cached."""
     variables = None
     if names is not None:
         variables = model.replace_rvs_by_values([rv for rv in model.unobserved_RVs if rv.name in names])
@@ -73,7 +73,7 @@ class Recorder:
                 self.callback(trace=trace, draw=Draw(self.run.number, last, k, k < tune, [stats], point))
 
     def _statistics(self, begin: int, end: int, tune: int) -> dict[str, np.ndarray]:
-        """What the step reports about these draws, as one array for each statistic."""
+        """Statistics of these draws, as one array for each statistic."""
         rows, times = self.run.statistics[begin:end], self.run.times[begin:end]
         kept_draw = np.arange(begin, end) >= tune
         columns = {name: rows[name] for name in NAMES} | {str(name): times[name] for name in TIMES.names or ()}

@@ -110,7 +110,7 @@ def sample(
 
     Notes
     -----
-    Ctrl-C ends sampling and returns the draws made so far. If a chain fails after tuning, what the chains have drawn is
+    Ctrl-C ends sampling and returns the draws made so far. If a chain fails after tuning, the draws made so far are
     returned with a warning.
 
     Examples
@@ -172,7 +172,7 @@ class StiefelSampler:
     callback, blas_cores, progressbar_theme, return_inferencedata
         As for :func:`sample`.
     **options
-        Of the step: ``target_accept=0.9``, ``nuts={"max_treedepth": 12}``.
+        Options of the step: ``target_accept=0.9``, ``nuts={"max_treedepth": 12}``.
 
     Examples
     --------
@@ -279,7 +279,7 @@ class StiefelSampler:
 
 
 class _Run:
-    """One call."""
+    """The chains of one call, and their results."""
 
     lengths: tuple[int, int | None]  # draws, and tuning draws
 
@@ -333,7 +333,7 @@ class _Run:
         )
 
     def _draw(self, draws: int, lengthen: bool, cores: int) -> None:
-        """Tune until the masses have settled, then draw; return what there is if sampling is stopped."""
+        """Tune until the masses have settled, then draw. If sampling is stopped, keep the draws made so far."""
         try:
             while lengthen:
                 failed = advance(self.runs, self.tune, self.tune, cores, lambda: self._report(draws))

@@ -1,7 +1,7 @@
-"""Chains in threads of one process: compiled code makes the draws, with Python's lock released.
+"""Chains in threads of one process: compiled code makes the draws and releases the GIL.
 
-A chain has a sampler, random numbers, and memory of its own; compiled functions and data are shared, and only read.
-Draws do not depend on the size of a batch, and therefore neither on the number of threads nor on their speed.
+Each chain has its own sampler, random numbers and memory; compiled functions and data are shared and only read. Draws
+do not depend on the size of a batch, and therefore not on the number of threads or on their speed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pymc_stiefel.steps._hmc import ManifoldHMC
 __all__ = ["ChainRun", "Interrupted", "advance"]
 
 BATCH_SECONDS, BATCH_BYTES = 0.05, 2**25
-"""Limits of a batch of draws (count, seconds); a chain checks between batches whether to stop."""
+"""Limits of a batch of draws (seconds, bytes of states); a chain checks between batches whether to stop."""
 
 REPORT_SECONDS = 0.1
 """Seconds between updates of the progress bar and the callback."""
@@ -42,9 +42,9 @@ class ChainRun:
         Holds the compiled density and the settings. It is not changed.
     start : dict
     rng : numpy.random.Generator
-        Of this chain alone.
+        The generator of this chain alone.
     most : int
-        Size of the arrays: most draws, including tuning.
+        Largest number of draws, including tuning: the length of the arrays.
     """
 
     def __init__(self, number: int, step: ManifoldHMC, start: Point, rng: np.random.Generator, most: int) -> None:
@@ -56,7 +56,7 @@ class ChainRun:
         self.done, self._seconds = 0, np.inf  # draws made, and seconds that each of the last ones took
 
     def advance(self, until: int, tune: int, stop: threading.Event) -> None:
-        """Make draws until there are so many, of which the first ``tune`` are those of tuning."""
+        """Make draws until there are ``until`` in all; the first ``tune`` of them are tuning draws."""
         sampler, chain = self.sampler, self.sampler.chain
         sampler.tuning = tune
         while self.done < until and not stop.is_set():

@@ -1,7 +1,7 @@
 """Matrix products of a compiled density, by a routine that is compiled once for all models.
 
-For every combination of memory layouts numba builds a product of its own, with vector variants and error messages:
-ten seconds each, more than all the rest of a typical density. Here the layout is looked at when the product is due.
+Numba compiles a separate product, with vector variants and error messages, for every combination of memory layouts.
+Each takes ten seconds, more than the rest of a typical density. The routine here looks at the layout at run time.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from pymc_stiefel.engine.jit.vectors import axpy, dot
 
 NAME = "pymc_stiefel_product"
 _VERSION = int(source_key(__file__)[:8], 16)
-"""Of the wrapper below, which PyTensor caches on disk; it calls the routine by name, whatever that does."""
+"""Version of the wrappers below in PyTensor's disk cache. They call the routine by name."""
 
 _SHORT = 8
-"""Rows of fewer numbers are not worth a loop of their own, unless there are few of them."""
+"""Products with rows shorter than this go to BLAS at an eighth of the size, because loops over short rows are slow."""
 
-# kind, how to read two matrices, sizes, alpha, a, lda, b, ldb, beta, c, ldc: numba's own entry to BLAS
+# kind, transposition of both matrices, sizes, alpha, a, lda, b, ldb, beta, c, ldc: numba's own entry to BLAS
 _gemm = types.ExternalFunction("numba_xxgemm", types.intc(*(types.char,) * 3, *(types.intp,) * 11))
 
 
 class Product(Op):
-    """``x @ y`` for two matrices in double precision. It stands in for ``Dot`` in finished graphs: no gradient."""
+    """``x @ y`` for two matrices in double precision. It replaces ``Dot`` in finished graphs, so it has no gradient."""
 
     __props__ = ()
 
@@ -50,7 +50,7 @@ class Product(Op):
 
 
 class BatchedProduct(Op):
-    """``x @ y`` for two batches of as many matrices. It stands in for ``BatchedDot``."""
+    """``x @ y`` for two batches with the same number of matrices. It replaces ``BatchedDot``."""
 
     __props__ = ()
 
@@ -88,7 +88,7 @@ optdb.register(NAME, in2out(_replace_dot, _replace_batched_dot, name=NAME), posi
 
 @inner
 def _small(m, n, k, x, x_row, x_column, y, y_row, y_column, out):
-    """By rows of ``y`` where they are contiguous, else by inner products if possible. Strides are in numbers."""
+    """By rows of ``y`` if they are contiguous, else by inner products if possible. Strides count numbers, not bytes."""
     by_rows = y_column == 1
     by_dots = not by_rows and y_row == 1 and x_column == 1
     for i in range(m):
@@ -110,9 +110,9 @@ def _small(m, n, k, x, x_row, x_column, y, y_row, y_column, out):
 
 @inner
 def _leading(rows, columns, row, column):
-    """How BLAS is to read a matrix of these strides: the letter "n" or "t", and the leading dimension, 0 if it cannot.
+    """Letter "n" or "t" and leading dimension with which BLAS reads a matrix of these strides; 0 if it cannot.
 
-    BLAS reads columns: the rows of a matrix stored by rows.
+    BLAS expects columns to be contiguous. It sees the transpose of a matrix stored by rows.
     """
     if column == 1 and (row >= columns or rows == 1):
         return ord("n"), max(row, columns, 1)
@@ -123,7 +123,7 @@ def _leading(rows, columns, row, column):
 
 @inner
 def _copy(rows, columns, source, row, column, target):
-    """A matrix of any strides, stored by rows in ``target``."""
+    """Copy a matrix of any strides to ``target``, stored by rows."""
     for i in range(rows):
         for j in range(columns):
             target[i * columns + j] = array_at(source + 8 * (i * row + j * column), (1,), np.float64)[0]
@@ -148,7 +148,7 @@ def _product(m, n, k, x, x_row, x_column, y, y_row, y_column, out):
         _copy(k, n, y, y_row, y_column, room[first:])
         y, y_leading = address + 8 * first, n
     _gemm(ord("d"), y_letter, x_letter, n, m, k, address, y, y_leading, x, x_leading, address + 8, out, n)
-    return room[0]  # the room has to live until here
+    return room[0]  # keeps the array alive until here
 
 
 _routine = Routine(NAME, _product, types.float64(*(types.int64,) * 10))

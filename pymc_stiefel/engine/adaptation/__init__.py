@@ -1,9 +1,9 @@
-"""What tuning learns. An adapter is one thing that is learnt, with its own state and constants.
+"""Adaptation during tuning. Each adapter learns one part of the settings and has its own state and constants.
 
-The sampler runs its adapters in order: ``initialize`` before the first draw, ``update`` after every batch of tuning
-draws, ``finalize`` when tuning ends. ``wait`` says how many draws may pass before the adapter has to be asked again.
-What one adapter tells another goes through the chain: ``windows``, the clock that all share; ``path``, points with
-their gradients to learn masses from; ``mass_change``, after which the step size is sought anew.
+The sampler calls its adapters one after another: ``initialize`` before the first draw, ``update`` after every batch of
+tuning draws, ``finalize`` when tuning ends. ``wait`` returns how many draws may pass before the next ``update``.
+Adapters communicate through fields of the chain: ``windows``, which all share; ``path``, points and gradients from
+which masses are learnt; ``mass_change``, after which a new step size is searched for.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Adapter:
-    """Does nothing: the base of all adapters."""
+    """Base class of all adapters. It does nothing."""
 
-    without_tuning = False  # whether ``initialize`` is also for chains that are not tuned
+    without_tuning = False  # whether ``initialize`` is also called for chains without tuning
 
     def initialize(self, sampler: Sampler) -> None:
-        """Before the first draw of a chain that is to be tuned."""
+        """Called before the first draw of a chain with tuning."""
 
     def update(self, sampler: Sampler) -> None:
-        """After a batch of tuning draws: ``sampler.states``, ``gradients`` and ``statistics``, one draw a row."""
+        """Called after a batch of tuning draws: ``sampler.states``, ``gradients``, ``statistics``, one row per draw."""
 
     def finalize(self, sampler: Sampler) -> None:
-        """When tuning has ended, before the first draw that is kept."""
+        """Called when tuning has ended, before the first draw that is kept."""
 
     def wait(self, sampler: Sampler) -> int:
-        """Tuning draws that may be made in one batch, from now on."""
+        """Largest number of tuning draws until the next ``update``."""
         return sys.maxsize

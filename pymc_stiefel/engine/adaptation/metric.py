@@ -1,19 +1,19 @@
 r"""Masses from draws and gradients.
 
 Between two successive draws the state moves by ``dx`` and the gradient by ``dg``. For a Gaussian target ``|dg| / |dx|``
-is a precision wherever the chain is: secants need no stationarity, where mean squares of gradients do, and have a
-hundredth of their noise. For a pair of columns ``dx`` is the rotation of one towards the other and ``dg`` the change of
-its part of the gradient; for a column both are what lies outside of the span of the two matrices together:
+is a precision wherever the chain is. Unlike mean squares of gradients, secants do not require stationarity, and they
+have a hundredth of the noise. For a pair of columns, ``dx`` is the rotation of one towards the other and ``dg`` the
+change of its part of the gradient. For a column, both are the parts outside the joint span of the two matrices:
 
 .. math:: 1 / w_{ij} = \sqrt{\sum dA_{ij}^2 / \sum dx_{ij}^2} + p, \quad
           1 / c_k = \sqrt{\sum |dB_k|^2 / \sum |dx_k|^2} + n.
 
-``n`` and ``p`` stand for the curvature of the manifold: with them the n - p directions of a column, and its p pairs,
-together turn it by about a radian in a unit of time where the density is flat.
+``n`` and ``p`` represent the curvature of the manifold: where the density is flat, they make a column turn by about a
+radian in a unit of time, over its n - p directions and p pairs together.
 
 The Euclidean block has the matrix geometric mean of the covariance of draws and the inverse covariance of gradients,
-which for a Gaussian target is exact from d + 1 draws on. (Covariances are secants between all pairs of draws; those of
-successive ones hardly see slow directions.)
+which for a Gaussian target is exact from d + 1 draws on. (A covariance uses the secants between all pairs of draws.
+Secants between successive draws contain little about slow directions.)
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 MAX_DENSE = 100
-"""Euclidean numbers up to which they have a full covariance matrix."""
+"""Largest number of Euclidean variables for which a full covariance matrix is learnt."""
 
 FEWEST_MOVES = 2
-"""Draws that moved, without which nothing is learnt."""
+"""Minimum number of draws that moved."""
 
 
 class Moments(NamedTuple):
     """Sums over the draws of a window. Euclidean parts are Welford means and sums of squares about them."""
 
-    number: Vector  # of draws, and of those that moved
+    number: Vector  # number of draws, and of draws that moved
     column_move: Vector  # |dx|^2
     column_change: Vector  # |dB|^2
     pair_move: Vector
@@ -94,7 +94,7 @@ def _welford(x, count, mean, square):
 
 
 NEAR_PI = 0.3
-"""On O(n) moves are long, and the skew part of a rotation by pi is 0: sin(t) is replaced by the function
+"""On O(n) moves are long, and the skew part of a rotation by pi is 0. Therefore sin(t) is replaced by the function
 ``(2 + d) sin(t) / (1 + d + cos(t))``, which is close to t up to 2.7."""
 
 
@@ -111,7 +111,7 @@ def add_secant(layout, blas, before, after, moments, scratch):
         ridge = 2.0 * NEAR_PI if n == p else 1e-9
         for i in range(p):
             for j in range(p):
-                system[i, j] = overlap[i, j] + overlap[j, i]  # S'S with S = X + Y, but for 2 I
+                system[i, j] = overlap[i, j] + overlap[j, i]  # S'S - 2 I, with S = X + Y
                 turn[i, j] = 0.5 * (overlap[i, j] - overlap[j, i])
             system[i, i] += 2.0 + ridge
         if n == p:
@@ -134,7 +134,7 @@ def add_secant(layout, blas, before, after, moments, scratch):
 
 @inner
 def _add_columns(layout, blas, m, before, after, overlap, system, moments, scratch):
-    """Of columns: differences outside of the span of ``S = X + Y``, of which ``system`` is the Gram matrix."""
+    """Add the secants of columns: differences outside the span of ``S = X + Y``, whose Gram matrix is ``system``."""
     x, y = matrix_at(layout, m, before.q), matrix_at(layout, m, after.q)
     p, n = x.shape
     total, moved, changed = view(scratch, 0, p, n), view(scratch, p * n, p, n), view(scratch, 2 * p * n, p, n)
@@ -209,14 +209,14 @@ def first_metric(layout: Layout, state: Point, kinds: list[str], pair: float) ->
 
 
 def learnt_metric(layout: Layout, moments: Moments, old: Metric, kinds: list[str], pair: float) -> Metric:
-    """Masses from the moments of a window; those of what did not move stay as they are."""
+    """Masses from the moments of a window. Masses of parts that did not move stay unchanged."""
     n, p = np.repeat(layout.n, layout.p), np.repeat(layout.p, layout.p**2)
     column = _secant_precision(moments.column_change, moments.column_move, n, old.c)
     pairs = _secant_precision(moments.pair_change, moments.pair_move, p, old.w)
     variance, covariance = old.variance, old.covariance if len(old.covariance) == len(old.variance) else None
     count, squares = float(moments.number[0]), moments.draw_square
     is_dense = squares.shape[0] == squares.shape[1]
-    if count > 2.0 and np.all(np.diag(squares) if is_dense else squares):  # every number has moved
+    if count > 2.0 and np.all(np.diag(squares) if is_dense else squares):  # every variable has moved
         draws, gradients = squares / (count - 1), moments.gradient_square / (count - 1)
         if is_dense:
             covariance = _geometric_mean(draws, gradients, count)
@@ -232,7 +232,7 @@ def _secant_precision(change: np.ndarray, move: np.ndarray, curvature: np.ndarra
 
 
 def largest_change(layout: Layout, new: Metric, old: Metric) -> float:
-    """Of the logarithm of any mass."""
+    """Largest change of the logarithm of any mass."""
     off_diagonal = np.concatenate([~np.eye(p, dtype=bool).ravel() for p in layout.p] or [np.zeros(0, bool)])
     changes = [np.log(new.c / old.c), np.log(new.w / old.w)[off_diagonal], np.log(new.variance / old.variance)]
     return float(max(np.abs(change).max(initial=0.0) for change in changes))
@@ -265,7 +265,7 @@ def _shrunk(matrix: np.ndarray, keep: float) -> np.ndarray:
 
 
 def _assemble(layout, column, pairs, variance, covariance, kinds, pair) -> Metric:
-    """The metric with these precisions; one common scale per matrix for the drifts that take no more."""
+    """The metric with these precisions, with one common scale per matrix for drifts other than the splitting."""
     c, w = 1.0 / column, 1.0 / pairs
     for m, (kind, n, p) in enumerate(zip(kinds, layout.n, layout.p, strict=True)):
         if kind == SPLITTING:
@@ -288,9 +288,9 @@ def _assemble(layout, column, pairs, variance, covariance, kinds, pair) -> Metri
 
 @dataclass
 class Masses(Adapter):
-    """Learns masses at the end of every window, from it and the one before, or from the path it is handed."""
+    """Learns masses at the end of every window, from the last two windows or from ``chain.path``."""
 
-    pair: float  # ratio of pair to column mass for drifts with one mass for all
+    pair: float  # ratio of pair to column mass for drifts with one scale per matrix
 
     def initialize(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
@@ -313,7 +313,7 @@ class Masses(Adapter):
         overwrite(chain.metric, learnt_metric(sampler.layout, chain.moments, chain.metric, chain.kinds, self.pair))
 
     def learnt(self, sampler: Sampler) -> Metric | None:
-        """Masses by the last window and the draws since; None if there are too few."""
+        """Masses from the last window and the draws since; None if there are too few."""
         chain = sampler.chain
         both = merged(chain.previous, chain.moments)
         if both.number[1] < FEWEST_MOVES:
@@ -339,6 +339,6 @@ class Masses(Adapter):
 
 
 def _clear(arrays, keep_first: bool = False) -> None:
-    """Zeros everywhere; the number of draws may stay."""
+    """Set the arrays to zero, except for the number of draws if ``keep_first``."""
     for array in arrays:
         array[1 if keep_first and array is arrays[0] else 0 :] = 0.0

@@ -1,6 +1,6 @@
-"""A chain has to be able to move with the step size that tuning has settled on.
+"""Makes sure that a chain can move with its final step size.
 
-While it was sought, a small step size may have let the chain into a place that the final one cannot leave.
+During tuning, a small step size may have taken the chain to a region that it cannot leave with the final step size.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 EARLIEST = 40
-"""Draws before which a state is no place to go back to."""
+"""Number of draws before which states are not remembered."""
 
 TRIES = 10
-"""Trajectories that get nowhere before a chain is taken to be stuck."""
+"""A chain is stuck if this many trajectories in a row do not move it."""
 
 
 @dataclass
 class Refuge(Adapter):
-    """Remembers the state at the end of windows, and goes back to it if the chain is stuck when tuning ends."""
+    """Remembers the state at the end of each window, and returns to it if the chain is stuck when tuning ends."""
 
     state: np.ndarray | None = None
 

@@ -1,4 +1,4 @@
-"""Learns row coordinates, see :mod:`pymc_stiefel.engine.coordinates`, where the directions of R^n differ."""
+"""Learns row coordinates, see :mod:`pymc_stiefel.engine.coordinates`, if the directions of R^n differ."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 EARLIEST = 30
-"""Draws of a chain before which estimates mean nothing: they opened the gate where nothing was to be gained."""
+"""Minimum number of draws. Earlier estimates are noise: they exceeded ``GATE`` where coordinates gain nothing."""
 
 ENOUGH = 2.0
-"""Columns of draws there have to be for every direction of the complement."""
+"""Minimum number of columns of draws per direction of the complement."""
 
 TO_JUDGE, SHORT = 1.0, 100
-"""The same for judging coordinates that are missing when tuning ends: with fewer draws the logarithm of the ratio below
-is noise (13 on an isotropic model); with as many it was at most 1.6 on those and at least 5.6 where coordinates were
-missing. And the number of draws below which a chain that cannot be judged counts as too short."""
+"""``TO_JUDGE`` is the same minimum for judging, at the end of tuning, whether coordinates are missing. With fewer draws
+the logarithm of the ratio below is noise (13 on an isotropic model). With this many it was at most 1.6 on isotropic
+models and at least 5.6 where coordinates were missing. A chain that cannot be judged is too short if it has fewer than
+``SHORT`` draws."""
 
 GATE = 4.0
-"""Ratio of the largest to the smallest eigenvalue of R R' from which coordinates pay (isotropic models: up to 2.5)."""
+"""Coordinates are used if the largest eigenvalue of R R' exceeds the smallest by this factor (isotropic: up to 2.5)."""
 
 ALIKE = 2.0
-"""Eigenvalues within this factor of their median are taken for it, which keeps the rank of R - I low."""
+"""Eigenvalues within this factor of their median are set to it, which keeps the rank of R - I low."""
 
 MOST_BYTES = 100_000_000
-"""Memory for draws and gradients to learn from."""
+"""Maximum memory for the draws and gradients of a chain."""
 
 
 def estimate(X: np.ndarray, B: np.ndarray) -> tuple[Factor, float]:
     """``R`` from draws and complement parts of gradients, both (T, p, n), and the condition number of ``R R'``.
 
-    On the complement Q of the mean span: the geometric mean of the covariance of draws and the inverse one of
-    gradients, columns weighted by their precision, and the curvature n. On the span the identity.
+    On the complement Q of the mean span, ``R R'`` is the geometric mean of the covariance of draws and the inverse
+    covariance of gradients, with columns weighted by their precision, plus the curvature n in the inverse. On the span
+    it is the identity.
     """
     T, p, n = X.shape
     c = 1.0 / ((B**2).sum(-1).mean(0) / (n - p) + n)
@@ -65,7 +67,7 @@ def apart(new: Factor | None, old: Factor | None) -> float:
     known = [factor for factor in (new, old) if factor is not None and len(factor[1])]
     if not known:
         return 1.0
-    basis = np.linalg.qr(np.vstack([U for U, _ in known]).T)[0]  # outside of its span both are the identity
+    basis = np.linalg.qr(np.vstack([U for U, _ in known]).T)[0]  # outside its span both are the identity
 
     def root(factor):
         if factor is None:
@@ -80,7 +82,7 @@ def apart(new: Factor | None, old: Factor | None) -> float:
 def estimates(
     layout: Layout, q: np.ndarray, g: np.ndarray, count: int, enough: float = ENOUGH
 ) -> Iterator[tuple[int, Factor, float]]:
-    """Number, factor and condition of each matrix for which so many draws are enough, from states and gradients."""
+    """Index, factor and condition number of each matrix with enough draws, from states and gradients."""
     for m, (n, p, start) in enumerate(zip(layout.n, layout.p, layout.offset, strict=True)):
         if n > p + 1 and count * p >= enough * (n - p):
             X, G = (part[:, start : start + n * p].reshape(-1, p, n) for part in (q, g))
@@ -89,17 +91,17 @@ def estimates(
 
 @dataclass
 class Rows(Adapter):
-    """Estimates the coordinates at the end of windows, from the draws of the last two, always in those of the model."""
+    """Estimates row coordinates at the end of each window, from draws of the last two, in the model's coordinates."""
 
     history: list[tuple[np.ndarray, ...]] = field(default_factory=list)
     begun: int = 0  # draws at the end of the last window
-    before: int = 0  # and of the one before
+    before: int = 0  # draws at the end of the window before
 
     def update(self, sampler: Sampler) -> None:
         chain, layout = sampler.chain, sampler.layout
         if not np.any(layout.n > layout.p + 1):
             return
-        if chain.windows.start > self.before:  # all is learnt anew
+        if chain.windows.start > self.before:  # adaptation has started again
             self.begun = self.before = chain.windows.start
         self._remember(sampler)
         if not chain.windows.ends_at(chain.draws):
@@ -109,7 +111,7 @@ class Rows(Adapter):
         self.before, self.begun = self.begun, chain.draws
 
     def _remember(self, sampler: Sampler) -> None:
-        """States and ambient gradients in the coordinates of the model, which moved, and which changed a sign."""
+        """Store states and ambient gradients in coordinates of the model, and which draws moved or flipped a sign."""
         layout, statistics = sampler.layout, sampler.statistics
         q, gradient = sampler.states.copy(), sampler.gradients[:, : layout.size].copy()
         skew = layout.size
@@ -122,7 +124,7 @@ class Rows(Adapter):
         most = max(sampler.chain.draws - self.before, 1)
         most = min(most, int(MOST_BYTES / (16 * layout.size)) + 1)
         excess = sum(len(part[0]) for part in self.history) - most
-        while excess > 0:  # row by row, so that what is learnt does not depend on the length of batches
+        while excess > 0:  # row by row, so that estimates do not depend on the length of batches
             first = self.history.pop(0)
             if len(first[0]) > excess:
                 self.history.insert(0, tuple(part[excess:] for part in first))
@@ -136,7 +138,7 @@ class Rows(Adapter):
         q, g, moved, reflected = self._history()
         changed = False
         factors = dict(chain.coordinates.factors)
-        for m, factor, condition in estimates(layout, q, g, np.sum(moved)):  # signs of columns do not matter to them
+        for m, factor, condition in estimates(layout, q, g, np.sum(moved)):  # they do not depend on signs
             better = factor if condition > GATE else None
             if apart(better, factors.get(m)) > GATE:
                 factors.pop(m, None)
@@ -148,10 +150,10 @@ class Rows(Adapter):
             chain.mass_change = np.inf
 
     def finalize(self, sampler: Sampler) -> None:
-        """Leave in ``mass_change`` the log condition number that the last draws show and no coordinates remove.
+        """Set ``mass_change`` to the largest log condition number of matrices without coordinates, from the last draws.
 
-        Those in use are not judged: where a posterior is broad, other ones are as good. Infinite if tuning was short
-        and had too few draws to tell.
+        Coordinates in use are not judged, because on a broad posterior others can be as good. The value is infinite if
+        tuning was short and had too few draws to tell.
         """
         chain, layout = sampler.chain, sampler.layout
         if self.history:

@@ -1,7 +1,7 @@
-"""A short search before anything is learnt: the matrices climb while all other variables are held.
+"""A short search before adaptation: the density is increased over the matrices, with all other variables fixed.
 
-Chains start at draws from the prior. If all variables moved from there, scales would fit themselves to a random matrix
-and keep it where it is; and a chain that slides for a long time learns nothing about the place it slides to.
+Chains start at draws from the prior. If all variables moved together from there, scales would adapt to a random matrix,
+which could then hardly move. Also, a chain that drifts towards the mode for a long time learns nothing about the mode.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 ITERATIONS, TOLERANCE = 40, 1e-2
-"""Of L-BFGS: an optimum is not needed, only its neighbourhood."""
+"""Limits of L-BFGS. It only has to get near an optimum."""
 
 FEWEST = 5
-"""Points without which a path says nothing about masses."""
+"""Minimum number of points of a path from which masses are learnt."""
 
 
 @dataclass
 class Search(Adapter):
-    """Moves the start of the chain; the path is handed on for first masses."""
+    """Moves the start of the chain. The path is used for the first masses."""
 
     def initialize(self, sampler: Sampler) -> None:
         chain, stiefel = sampler.chain, sampler.layout.stiefel
@@ -45,6 +45,6 @@ class Search(Adapter):
         if np.isfinite(found.value):
             chain.state.q[:] = found.q
             chain.fresh = True
-        if len(points) >= FEWEST:  # the second half, which is nearer to where the chain will be
+        if len(points) >= FEWEST:  # the second half, which is closer to where the chain will be
             half = min(len(points) // 2, len(points) - FEWEST)
             chain.path = np.array(points[half:]), np.array(gradients[half:]), np.ones(len(points) - half - 1, bool)

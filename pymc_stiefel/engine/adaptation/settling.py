@@ -1,4 +1,4 @@
-"""Whether tuning has done its work: what was learnt last differs little from what was known before."""
+"""Checks whether tuning is complete: the last update changed the masses little."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 LARGEST = math.log(2.0)
-"""Change of the logarithm of a mass between two windows from which masses have not settled."""
-
+"""If the logarithm of a mass changes by this much or more between windows, masses have not settled."""
 
 FEWEST = 50
-"""Draws of a chain before which its masses cannot be judged."""
+"""Minimum number of draws to judge the masses of a chain."""
 
 
 @dataclass
 class Settling(Adapter):
-    """Learns nothing; runs after masses and before the step size, which resets ``mass_change``.
+    """Learns nothing. It runs after the masses and before the step size, which resets ``mass_change``.
 
-    ``change`` is the largest change of the logarithm of a mass. During tuning it is that of the last window, infinite
-    where coordinates were new. When tuning has ended, it is the change if a window ended there; it counts row
-    coordinates that are missing, and is infinite after fewer than ``FEWEST`` draws.
+    ``change`` is the largest change of the logarithm of a mass. During tuning it is that of the last window, and
+    infinite if row coordinates changed. When tuning has ended, it is the change that would result if a window ended
+    there. It then includes missing row coordinates, and is infinite after fewer than ``FEWEST`` draws.
     """
 
     change: float = math.nan
@@ -46,7 +45,7 @@ class Settling(Adapter):
             self.change = math.inf
 
     def is_settled(self, sampler: Sampler) -> bool:
-        """Whether masses changed little, were not restarted lately, and sign flips have been judged."""
+        """Whether masses changed little, adaptation was not restarted lately, and sign flips have been judged."""
         chain = sampler.chain
         flips = [adapter for adapter in chain.adapters if isinstance(adapter, SignFlips)]
         judged = all(adapter.decided or adapter.trying is None or not adapter.trying.any() for adapter in flips)

@@ -1,4 +1,4 @@
-"""Which changes of sign are worth a gradient with every draw."""
+"""Decides which sign flips are worth a gradient per draw."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 BEGIN = 20
-"""Draw from which changes of sign are tried."""
+"""First draw at which sign flips are tried."""
 
 ENOUGH, SELDOM = 100, 0.02
-"""Changes of a kind to be tried before it is judged, and the chance of acceptance that makes it worthwhile."""
+"""Number of trials before a kind of flip is judged, and the minimum of its acceptance and of its rejection rate."""
 
 
 @dataclass
 class SignFlips(Adapter):
-    """Tries all kinds of changes from early on, and keeps those that are accepted now and then.
+    """Tries all kinds of sign flips early in tuning, and keeps those that are accepted sometimes but not always.
 
-    What is hardly ever accepted only costs a gradient; early on it may still carry a chain over a wall that it could
-    not cross otherwise. What always is accepted, by a density that does not depend on signs, changes nothing that could
-    be told from the density.
+    A flip that is hardly ever accepted only costs a gradient, although early in tuning it may still take a chain across
+    a barrier. A flip that is always accepted, because the density does not depend on the sign, changes nothing that the
+    density identifies.
     """
 
-    trying: np.ndarray | None = None  # kinds on trial
+    trying: np.ndarray | None = None  # kinds that are being tried
     decided: bool = False
 
     def update(self, sampler: Sampler) -> None:

@@ -1,8 +1,8 @@
-"""The step size: sought where masses are new, and then brought to the wanted acceptance draw by draw.
+"""The step size: found by a search when masses are new, then adapted to the target acceptance rate at every draw.
 
-The rule is that of Robbins & Monro (1951): the log step size moves by ``GAIN (accept - target) / count``. Restarting a
-dual averaging at every window, as an earlier version did, left the log step size fluctuating by 0.6 and its average a
-quarter too small.
+The rule is that of Robbins & Monro (1951): the log step size moves by ``GAIN (accept - target) / count``. An earlier
+version restarted dual averaging at every window; the log step size then fluctuated by 0.6, and its average was too
+small by a quarter.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from pymc_stiefel.engine.sampler import Sampler
 
 MAX_STEP_SIZE = 1.4
-"""In the metrics that are learnt a unit of time turns a uniform matrix by about a radian. On a compact manifold a flat
-density accepts steps of any size; with larger ones than this, a few on a circle, a U-turn goes unseen between two."""
+"""With learnt masses a uniform matrix turns by about a radian in a unit of time. On a compact manifold a flat density
+accepts steps of any size. Larger steps than this, only a few to the circle, would miss U-turns."""
 
 GAIN = 1.5
-"""About the reciprocal slope of the acceptance in the log step size, with which Robbins & Monro's rule is efficient."""
+"""About the reciprocal slope of the acceptance in the log step size, which makes Robbins & Monro's rule efficient."""
 
 SOUGHT, CHANGED = 3.0, 15.0
-"""Count from which the rule goes on after a search, and after masses have changed a little."""
+"""Value to which the count is set after a search, and its maximum after a small change of masses."""
 
 JUMP = math.log(2.0)
-"""Change of the logarithm of a mass after which a step size is sought anew."""
+"""Change of the logarithm of a mass after which a new step size is searched for."""
 
 CHECKED, LOST, PAUSE = 10, 0.45, 40
-"""Draws between checks of the acceptance, how far below its target it shows that masses are stale (a chain that has
-changed mode), and draws between two restarts for that reason."""
+"""Number of draws between checks of the acceptance; how far below the target it has to be for a restart, because the
+chain has moved to another mode and its masses do not fit; and the minimum number of draws between restarts."""
 
 TARGET, LOG_LARGEST, LOG_STEP, COUNT = range(4)
-"""Places in the vector that compiled code brings up to date draw by draw."""
+"""Positions in the vector that compiled code updates at every draw."""
 
 
 def make_averaging(target: float, largest: float = math.inf) -> np.ndarray:
@@ -46,13 +46,13 @@ def make_averaging(target: float, largest: float = math.inf) -> np.ndarray:
 
 
 def restart(values: np.ndarray, eps: float) -> None:
-    """Go on from ``eps``."""
+    """Continue from ``eps``."""
     values[LOG_STEP], values[COUNT] = min(math.log(eps), values[LOG_LARGEST]), SOUGHT
 
 
 @inner
 def adapt_step_size(values, accept):
-    """Learn from the acceptance of the last trajectory."""
+    """Update the step size from the acceptance of the last trajectory."""
     change = GAIN * (accept - values[TARGET]) / values[COUNT]
     values[LOG_STEP] = min(values[LOG_STEP] + change, values[LOG_LARGEST])
     values[COUNT] += 1.0
@@ -60,7 +60,7 @@ def adapt_step_size(values, accept):
 
 @dataclass
 class StepSize(Adapter):
-    """Seeks a step size at the start and after large changes of masses; restarts all learning where it is lost."""
+    """Finds a step size at the start and after large changes of masses; restarts adaptation if the chain is lost."""
 
     without_tuning = True
     first: float | None = None

@@ -20,16 +20,16 @@ ENDS = _ends()
 
 @dataclass
 class Windows:
-    """The clock of the adapters. What is learnt comes from the last two windows: a little more than half of all draws.
+    """The windows of all adapters. They learn from the last two windows, a little more than half of all draws.
 
-    ``restart`` begins with short windows again, where what has been learnt does not hold any more.
+    ``restart`` begins again with short windows if earlier estimates are no longer valid.
     """
 
     start: int = 0
     restarts: list[int] = field(default_factory=list)
 
     def ends_at(self, draw: int) -> bool:
-        """Whether a window ends after so many draws."""
+        """Whether a window ends after ``draw`` draws."""
         return draw - self.start in ENDS
 
     def left(self, draw: int) -> int:

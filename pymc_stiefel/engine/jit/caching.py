@@ -43,7 +43,7 @@ def _load(cache, *arguments):
 
 
 _refused: set[tuple[str, str]] = set()
-"""Folders that could not be written, and why: one warning is enough."""
+"""Folders that could not be written, and the reasons, so that each is reported once."""
 
 
 def _save(cache, *arguments):
@@ -63,7 +63,7 @@ def _save(cache, *arguments):
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-# PyMC and PyTensor compile functions of a model as well, with the same cache, and end in numba's error
+# for all users of numba: PyMC and PyTensor compile other functions of a model, and would stop with numba's error
 Cache.load_overload, Cache.save_overload = _load, _save
 
 

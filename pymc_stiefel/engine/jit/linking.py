@@ -1,6 +1,6 @@
-"""Code that is linked into its callers without being optimised and translated to machine code by itself.
+"""Code that is linked into its callers, and not optimised or translated to machine code separately.
 
-Numba optimises every function on its own and once more in each of its callers, and translates it every time. PyTensor
+Numba optimises and translates every function on its own and once more in each of its callers. PyTensor
 calls functions through four levels, so this took most of the time to compile a density.
 """
 
@@ -92,7 +92,7 @@ def _finalize_in_context(self: JITCodeLibrary) -> None:
 
 @contextmanager
 def linked_once() -> Iterator[None]:
-    """Context in which this thread optimises inner functions only as parts of those that Python calls."""
+    """Context in which this thread optimises inner functions only as parts of the functions that Python calls."""
     Compiler.compile_extra = _compile_in_context
     JITCPUCodegen.unserialize_library = _unserialize_in_context
     JITCodeLibrary._finalize_specific = _finalize_in_context
