@@ -15,6 +15,7 @@ import numpy as np
 import pymc as pm
 from matplotlib.figure import Figure
 from recording import finish, options_of, row
+from scipy.optimize import nnls
 
 import pymc_stiefel as pst
 
@@ -88,23 +89,37 @@ def rmse(prediction: np.ndarray, rating: np.ndarray) -> float:
 
 
 # %%
-SCALES = {"svd": {"W_s": 0.03, "noise": 0.003}, "bottleneck": {"A": 0.3, "B": 0.3, "noise": 0.003}}
+SCALES = {
+    "svd": {"W_U": 3.0, "W_V": 3.0, "W_s": 0.003, "noise": 0.003},
+    "bottleneck": {"A": 0.3, "B": 0.3, "noise": 0.003},
+    "sampler": {"W_s": 0.03, "noise": 0.003},
+}
 
 
-def optimum(data: Ratings, parametrisation: str, seed: int, epochs: int) -> dict[str, np.ndarray]:
-    """The values after the epoch with the smallest error on held-out ratings."""
+def shrinkage(point, where: np.ndarray, rating: np.ndarray) -> np.ndarray:
+    """Factors of the singular values, not negative, with which held-out ratings are predicted best."""
+    parts = point["W_U"][where[:, 0]] * point["W_s"] * point["W_V"][where[:, 1]]
+    return nnls(parts, rating)[0]
+
+
+def optimum(data: Ratings, parametrisation: str, seed: int, epochs: int) -> tuple[dict, dict]:
+    """The values after the epoch with the smallest error on held-out ratings, and these values shrunk."""
     part = held_out(data, seed)
-    best: dict[str, np.ndarray] = {}
+    best: tuple[dict, dict] = {}, {}
     least = np.inf
 
     def keep(epoch, loss, point):
         nonlocal best, least
-        error = rmse(predict(point, part.where_test), part.rating_test)
+        values = {name: np.array(value) for name, value in point.items()}
+        shrunk = dict(values)
+        if parametrisation == "svd":
+            shrunk["W_s"] = values["W_s"] * shrinkage(values, part.where_test, part.rating_test)
+        error = rmse(predict(shrunk, part.where_test), part.rating_test)
         if error < least:
-            best, least = {name: np.array(value) for name, value in point.items()}, error
+            best, least = (values, shrunk), error
 
     with build_model(part, parametrisation) as model:
-        start = None
+        start = {"W_s": 0.2 * np.sqrt(np.prod(data.shape)) * np.linspace(1, 0.5, RANK)}
         if parametrisation == "bottleneck":  # at zero, the mode of its prior, a product has no gradient
             start = dict(zip("AB", pm.draw([model["A"], model["B"]], random_seed=seed), strict=True))
         pst.minimize_stochastic(
@@ -118,12 +133,12 @@ def run(data: Ratings, seed: int, epochs: int, n_steps: int, step_size: float) -
     """Errors on the test set: of the optima of both models, of ten draws, and of ensembles of one to ten of them."""
     found: dict[str, np.ndarray] = {}
     for parametrisation in ("bottleneck", "svd"):
-        best = optimum(data, parametrisation, seed, epochs)
-        found[f"optimum, {parametrisation}"] = np.array([rmse(predict(best, data.where_test), data.rating_test)])
+        best, shrunk = optimum(data, parametrisation, seed, epochs)
+        found[f"optimum, {parametrisation}"] = np.array([rmse(predict(shrunk, data.where_test), data.rating_test)])
     with build_model(data, "svd"):
-        step = pst.OrthogonalSGHMC(step_size=step_size, n_steps=n_steps, scales=SCALES["svd"])
+        step = pst.OrthogonalSGHMC(step_size=step_size, n_steps=n_steps, scales=SCALES["sampler"])
         idata = pm.sample(
-            10, tune=2, chains=1, step=step, initvals=best, random_seed=seed, blas_cores=1,
+            10, tune=10, chains=1, step=step, initvals=best, random_seed=seed, blas_cores=1,
             compute_convergence_checks=False, progressbar=False,
         )  # fmt: skip
     draws = idata["posterior"].isel(chain=0)
@@ -173,11 +188,13 @@ def picture(runs: list[dict]) -> Figure:
 REMARKS = [
     "The model has rank 10 and is fitted to ratings minus 3, without user or film effects; noise and singular values "
     "are learnt. Batches have 4000 ratings; the paper does not give its batch size. The sampler uses the training "
-    "set. It starts at the optimum, discards 1000 steps and then keeps every 500th of 5000.",
+    "set. It starts at the optimum, discards 5000 steps and then keeps every 500th of 5000.",
     "An optimum is that after the best of 80 epochs (the paper has 20), judged on a tenth of the training set that is "
-    "held out. Nothing shrinks orthonormal factors, so the SVD model overfits in later epochs; averaging over the "
-    "posterior corrects this. The step size of the sampler was chosen in the same way: with `--validate` the example "
-    "learns from the rest of the training set and reports errors on the held-out tenth.",
+    "held out. Nothing in the model shrinks orthonormal factors, so the SVD overfits: its singular values are shrunk "
+    "by ten factors that are fitted to the held-out ratings. The sampler needs none of this.",
+    "Settings were chosen on a tenth of the training set, too: with `--validate` the example learns from the rest and "
+    "reports errors there. For the optimum of the SVD, eighteen combinations of start and scales were tried. The step "
+    "size of the sampler is the largest of 0.005, 0.01 and 0.02 with a kinetic temperature within a tenth of 1.",
 ]
 
 
