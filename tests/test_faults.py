@@ -336,9 +336,11 @@ def test_the_rest_of_a_model_gets_its_step_without_a_warning(recwarn):
 
 
 @pytest.mark.parametrize("kind", ["function", "C function"])
-def test_interrupts_while_llvm_calls_back_are_not_lost(kind, monkeypatch):
+def test_interrupts_while_llvm_calls_back_are_not_lost(kind, monkeypatch, tmp_path):
     """llvmlite prints "Exception ignored" for an error in what LLVM calls back, and goes on."""
     from llvmlite.binding import executionengine
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))  # empty: the code must be compiled, not loaded
 
     original = executionengine.string_at
 
