@@ -53,7 +53,7 @@ CASES = {
 
 
 ENGINE = {"StiefelNUTS": pst.StiefelNUTS, "OrthogonalHMC": pst.OrthogonalHMC}
-DRAWS = {"langevin (5, 2)": 1000, "uniform (10, 1)": 1000}
+DRAWS = {"langevin (5, 2)": 4000, "uniform (10, 1)": 4000}
 """Draws of ChEES where a draw costs microseconds; elsewhere, and with NUTS, there are 200."""
 
 
