@@ -101,10 +101,11 @@ class Run:
         checkpoint = self.folder / f"{phase}.npz"
         chain = Chain(params, transformation.init(params), jax.random.PRNGKey(self.options.seed))
         chain = load(checkpoint, chain) if checkpoint.exists() else jax.tree.map(jnp.array, chain)
-        go = pass_of(self.loss, transformation, BATCH, augment)
+        go = pass_of(self.loss, transformation, BATCH, augment, scan=False)
+        x, y = jnp.asarray(self.images.x_train), jnp.asarray(self.images.y_train)
         for k in range(sum(line["phase"] == phase for line in self.log), segments):
             begin = time.perf_counter()
-            chain, loss = go(chain, self.images.x_train, self.images.y_train, steps)
+            chain, loss = go(chain, x, y, steps)
             found = pst.jax.ensemble(network, [chain.params], *self.validation)
             line = {"phase": phase, "loss": float(loss), "accuracy": found.accuracy, "log score": found.log_score}
             self.log.append(line | {"seconds": time.perf_counter() - begin})
