@@ -153,11 +153,13 @@ def main() -> None:
     parser.add_argument("--weights", choices=("orthogonal", "ordinary"), default="orthogonal")
     parser.add_argument("--state", type=Path, default=Path("vgg"), help="folder of the checkpoints")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--learning-step", type=float, default=0.02)
+    parser.add_argument("--learning-step", type=float, help="0.008 for orthogonal weights, 0.003 for ordinary ones")
     parser.add_argument("--temperature", type=float, default=0.05)
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--spacing", type=int, default=50, help="steps from one network of the ensemble to the next")
     options = parser.parse_args()
+    if options.learning_step is None:  # both chosen on the validation set
+        options.learning_step = 0.008 if options.weights == "orthogonal" else 0.003
     if options.quick:
         options.epochs, options.members, options.spacing = 2, 5, 2
     images, validation = with_validation(load_cifar(options.data), 10 if options.data else 6)
