@@ -166,7 +166,6 @@ def test_the_rest_of_a_model_gets_its_step_without_a_warning(recwarn):
     }
     _, steps = pm.sampling.mcmc.assign_step_methods(model, both)
     assert list(steps) == [pm.NUTS]
-    with model:
-        idata = pm.sample(5, tune=5, step=both, **QUIET)
+    idata = draw(model, 5, 5, step=both)
     assert idata["posterior"]["scale"].shape == (1, 5)
     assert not [warning for warning in recwarn if "no orthonormal variable" in str(warning.message)]
