@@ -220,7 +220,7 @@ def _assign(gains: Array) -> NDArray[np.int64]:
     """Row for each column, maximising the sum of the chosen entries, for matrices (draws, p, p)."""
     from scipy.optimize import linear_sum_assignment  # imported late: it takes a tenth of a second
 
-    rows = gains.argmax(axis=1)
+    rows: NDArray[np.int64] = gains.argmax(axis=1)
     # if the best rows all differ they are the solution; only the other draws need the full algorithm
     for d in np.flatnonzero((np.sort(rows, axis=1) != np.arange(rows.shape[1])).any(axis=1)):
         row, column = linear_sum_assignment(gains[d], maximize=True)

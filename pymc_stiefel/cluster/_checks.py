@@ -89,7 +89,8 @@ def version_difference(driver: dict[str, str], here: dict[str, str]) -> str:
 def pickled(value: Any, name: str = "") -> bytes:
     """``value`` pickled by cloudpickle, or an error that names the object within it that cannot be pickled."""
     try:
-        return cloudpickle.dumps(value)
+        data: bytes = cloudpickle.dumps(value)
+        return data
     except Exception as error:
         path, culprit = _culprit(value, name, set()) or (name, value)
         raise TypeError(

@@ -142,7 +142,7 @@ class PolarCurvature(Differentiable):
         outputs[0][0] = result.astype(node.outputs[0].dtype)
 
 
-def polar_numpy(Z: NDArray, special: bool) -> NDArray:
+def polar_numpy(Z: NDArray[Any], special: bool) -> NDArray[Any]:
     """``geometry.polar`` or ``geometry.rotation`` of one matrix, or the matrix itself if it is orthonormal already."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.dot(Z.T, Z).ravel()  # PyMC evaluates this for every draw, nearly always orthonormal already
@@ -199,7 +199,7 @@ class _CheckedBatch(Blockwise):
         return False
 
 
-def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
+def project_numpy(X: NDArray[Any], *, special: bool, what: str) -> NDArray[Any]:
     """Project matrices (last two dimensions) that are off by rounding errors only; raise an error for all others."""
     tolerance = manifold_tolerance(str(X.dtype))
     if not np.isfinite(X).all():
@@ -254,7 +254,8 @@ def guard(logp: TensorVariable, X: TensorVariable, *, vector: bool = False, spec
     inner_X = pt.tensor("X", dtype=X.dtype, shape=(None,) * X.ndim)
     inside = pt.switch(on_manifold(inner_X, vector=vector, special=special), inner_logp, -np.inf)
     inside = inside.astype(logp.dtype)
-    return ManifoldGuard([inner_logp, inner_X], [inside], inline=True, name="ManifoldGuard")(logp, X)
+    result: Any = ManifoldGuard([inner_logp, inner_X], [inside], inline=True, name="ManifoldGuard")(logp, X)
+    return result
 
 
 def without_manifold_check(graphs):

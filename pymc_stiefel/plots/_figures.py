@@ -236,7 +236,8 @@ def dim_name(draws: xr.DataArray, axis: int) -> str:
 
 
 def quantiles(draws: xr.DataArray, *levels: float) -> NDArray[np.float64]:
-    return np.quantile(draws.values, levels, axis=(0, 1))
+    found: NDArray[np.float64] = np.quantile(draws.values, levels, axis=(0, 1))
+    return found
 
 
 def first_two(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -257,7 +258,8 @@ def density(
     centres = (edges[1:] + edges[:-1]) / 2
     points = [centres] if bounds is None else [centres, 2 * bounds[0] - centres, 2 * bounds[1] - centres]
     kernel = sum(np.exp(-0.5 * ((grid[:, None] - c[None]) / width) ** 2) for c in points)
-    return np.asarray(kernel @ counts) / (len(values) * width * np.sqrt(2 * np.pi))
+    heights: NDArray[np.float64] = np.asarray(kernel @ counts) / (len(values) * width * np.sqrt(2 * np.pi))
+    return heights
 
 
 def rank_shares(values: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]:
@@ -265,4 +267,5 @@ def rank_shares(values: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]
     ranks = values.ravel().argsort().argsort().reshape(values.shape)
     bins = ranks * n_bins // values.size
     counts = np.stack([np.bincount(row, minlength=n_bins) for row in bins])
-    return counts * n_bins / values.shape[1]
+    shares: NDArray[np.float64] = counts * n_bins / values.shape[1]
+    return shares
