@@ -64,21 +64,26 @@ def as_float(Z: Any) -> Any:
 # ---------------------------------------------------------------- polar factor
 
 
-class Polar(Differentiable):
-    """Nearest orthonormal matrix, or nearest rotation if ``special``; NaN where the argument is not finite."""
+class _MatrixOp(Differentiable):
+    """From matrices of one shape to a matrix of that shape; ``special`` for rotations."""
 
     __props__ = ("special",)
-    gufunc_signature = "(n,p)->(n,p)"
 
     def __init__(self, special: bool = False):
         self.special = special
 
-    def make_node(self, Z):
-        Z = as_float(Z)
-        return Apply(self, [Z], [Z.type()])
+    def make_node(self, *matrices):
+        matrices = [as_float(X) for X in matrices]
+        return Apply(self, matrices, [matrices[0].type()])
 
     def infer_shape(self, *args):
         return [args[-1][0]]
+
+
+class Polar(_MatrixOp):
+    """Nearest orthonormal matrix, or nearest rotation if ``special``; NaN where the argument is not finite."""
+
+    gufunc_signature = "(n,p)->(n,p)"
 
     def perform(self, node, inputs, outputs):
         (Z,) = inputs
@@ -88,21 +93,10 @@ class Polar(Differentiable):
         return [PolarPullback(self.special)(inputs[0], cotangents[0])]
 
 
-class PolarPullback(Differentiable):
+class PolarPullback(_MatrixOp):
     """Gradient in ``Z`` of a function of the polar factor, given its gradient there."""
 
-    __props__ = ("special",)
     gufunc_signature = "(n,p),(n,p)->(n,p)"
-
-    def __init__(self, special: bool = False):
-        self.special = special
-
-    def make_node(self, Z, G):
-        Z, G = as_float(Z), as_float(G)
-        return Apply(self, [Z, G], [Z.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
 
     def perform(self, node, inputs, outputs):
         Z, G = (np.asarray(x, dtype=np.float64) for x in inputs)
@@ -119,21 +113,10 @@ class PolarPullback(Differentiable):
         return [PolarCurvature(self.special)(Z, G, cotangents[0]), self(Z, cotangents[0])]
 
 
-class PolarCurvature(Differentiable):
+class PolarCurvature(_MatrixOp):
     """Derivative of ``PolarPullback`` in ``Z``, in the direction of its last input."""
 
-    __props__ = ("special",)
     gufunc_signature = "(n,p),(n,p),(n,p)->(n,p)"
-
-    def __init__(self, special: bool = False):
-        self.special = special
-
-    def make_node(self, Z, G, C):
-        Z, G, C = as_float(Z), as_float(G), as_float(C)
-        return Apply(self, [Z, G, C], [Z.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
 
     def perform(self, node, inputs, outputs):
         Z, G, C = (np.ascontiguousarray(x, dtype=np.float64) for x in inputs)
@@ -168,21 +151,10 @@ def rotation(Z: Any) -> Any:
 # ---------------------------------------------------------------- checks
 
 
-class CheckedProjection(Differentiable):
+class CheckedProjection(_MatrixOp):
     """The polar factor of a matrix that must already be close to the manifold; anything else is an error."""
 
-    __props__ = ("special",)
     gufunc_signature = "(n,p)->(n,p)"
-
-    def __init__(self, special: bool = False):
-        self.special = special
-
-    def make_node(self, X):
-        X = as_float(X)
-        return Apply(self, [X], [X.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
 
     def perform(self, node, inputs, outputs):
         (X,) = inputs
