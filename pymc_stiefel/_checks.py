@@ -190,11 +190,11 @@ def matrix(name: str, value: Any, *, like: tuple[str, NDArray[Any]] | None = Non
     return array if array.dtype == np.float64 else array.astype(np.float64)
 
 
-def several(name: str, value: Any, least: int = 1) -> tuple[int, ...]:
+def several(name: str, value: Any) -> tuple[int, ...]:
     """One integer or a sequence of them, as a tuple."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
-        return (whole(name, value, least),)
-    return tuple(whole(name, one, least) for one in value)
+        return (whole(name, value),)
+    return tuple(whole(name, one) for one in value)
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -1,4 +1,6 @@
-"""Tuning as a whole: windows, draws in batches, the search for a mode, snapshots."""
+"""Tuning as a whole: windows, draws in batches, the search for a mode, copies of the state."""
+
+import copy
 
 import numba
 import numpy as np
@@ -131,9 +133,9 @@ def test_chain_state_can_be_saved_and_restored(rows):
         density, layout, np.eye(12)[0], 10, np.random.default_rng(2), tune=200, drift="splitting", adapt_rows=rows
     )
     assert bool(sampler.chain.coordinates.factors) == rows
-    saved, state = sampler.snapshot(), sampler.rng.bit_generator.state
+    saved, state = copy.deepcopy(sampler.chain), sampler.rng.bit_generator.state
     first = [sampler.draw(sampler.chain.last).copy() for _ in range(5)]
-    sampler.restore(saved)
+    sampler.chain = saved
     sampler.rng.bit_generator.state = state
     again = [sampler.draw(sampler.chain.last).copy() for _ in range(5)]
     np.testing.assert_array_equal(first, again)
