@@ -73,8 +73,8 @@ class _MatrixOp(Differentiable):
         self.special = special
 
     def make_node(self, *matrices):
-        matrices = [as_float(X) for X in matrices]
-        return Apply(self, matrices, [matrices[0].type()])
+        inputs = [as_float(X) for X in matrices]
+        return Apply(self, inputs, [inputs[0].type()])
 
     def infer_shape(self, *args):
         return [args[-1][0]]
