@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -13,31 +14,33 @@ from benchmarks.problems import Problem, entries, ordered_scales, orthonormal, s
 from pymc_stiefel import ops
 
 
+def factors(moments: np.ndarray, rows: int, p: int, spread: float, expansion: str) -> pm.Model:
+    """Factor analysis from ``moments``, y'y, with noise of its own for each feature: log-normal with this spread."""
+    n = len(moments)
+    with pm.Model() as model:
+        X = orthonormal("X", n, p, expansion)
+        scale, noise = pm.HalfNormal("scale", 10, shape=p), pm.LogNormal("noise", 0, spread, shape=n)
+        W = X * scale
+        V = W / noise[:, None] ** 2
+        L = pt.linalg.cholesky(pt.eye(p) + W.T @ V)
+        A = pt.linalg.solve_triangular(L, V.T, lower=True)
+        log_det = 2 * pt.log(noise).sum() + 2 * pt.log(pt.diagonal(L)).sum()
+        quadratic = (np.diag(moments) / noise**2).sum() - ((A @ moments) * A).sum()
+        pm.Potential("likelihood", -0.5 * (rows * log_det + quadratic))
+    return model
+
+
 def factor_analysis(n: int = 30, p: int = 3, rows: int = 200) -> Problem:
     """Factors with noise of its own for each feature; loadings are identified up to rotation."""
     rng = np.random.default_rng(5)
     truth = pst.geometry.polar(rng.normal(size=(n, p)))
     y = rng.normal(size=(rows, p)) * [6.0, 4.0, 2.5] @ truth.T + rng.normal(size=(rows, n)) * rng.uniform(0.3, 2, n)
-    moments = y.T @ y
-
-    def build(expansion):
-        with pm.Model() as model:
-            X = orthonormal("X", n, p, expansion)
-            scale, noise = pm.HalfNormal("scale", 10, shape=p), pm.LogNormal("noise", 0, 1, shape=n)
-            W = X * scale
-            V = W / noise[:, None] ** 2
-            L = pt.linalg.cholesky(pt.eye(p) + W.T @ V)
-            A = pt.linalg.solve_triangular(L, V.T, lower=True)
-            log_det = 2 * pt.log(noise).sum() + 2 * pt.log(pt.diagonal(L)).sum()
-            quadratic = (np.diag(moments) / noise**2).sum() - ((A @ moments) * A).sum()
-            pm.Potential("likelihood", -0.5 * (rows * log_det + quadratic))
-        return model
 
     def quantities(draws):
         W = draws["X"] * draws["scale"][..., None, :]
         return np.concatenate([entries(W @ W.swapaxes(-1, -2), 40), draws["noise"]], axis=-1)
 
-    return Problem(build, quantities)
+    return Problem(partial(factors, y.T @ y, rows, p, 1.0), quantities)
 
 
 def rotation(rows: int = 50) -> Problem:

@@ -25,7 +25,6 @@ import pymc_stiefel as pst
 from benchmarks import everyday
 from benchmarks.head_to_head import SAMPLERS
 from benchmarks.machine import machine, sentence
-from benchmarks.problems import orthonormal as stiefel
 
 RECORD = Path(__file__).with_name("hard_models.json")
 PAGE = Path(__file__).parents[1] / "docs" / "notes" / "hard_models.md"
@@ -139,21 +138,7 @@ def factor_analysis(n: int = 30, p: int = 3, rows: int = 200) -> HardModel:
     X0 = orthonormal(rng, n, p)
     psi = rng.permutation(np.logspace(-1.3, 0.7, n))
     y = rng.normal(size=(rows, p)) * [6.0, 4.0, 2.5] @ X0.T + rng.normal(size=(rows, n)) * psi
-    moments = y.T @ y
-
-    def build(expansion):
-        with pm.Model() as model:
-            X = stiefel("X", n, p, expansion)
-            scale, noise = pm.HalfNormal("scale", 10, shape=p), pm.LogNormal("noise", 0, 2, shape=n)
-            W = X * scale
-            V = W / noise[:, None] ** 2
-            L = pt.linalg.cholesky(pt.eye(p) + W.T @ V)
-            A = pt.linalg.solve_triangular(L, V.T, lower=True)
-            log_det = 2 * pt.log(noise).sum() + 2 * pt.log(pt.diagonal(L)).sum()
-            quadratic = (np.diag(moments) / noise**2).sum() - ((A @ moments) * A).sum()
-            pm.Potential("likelihood", -0.5 * (rows * log_det + quadratic))
-        return model
-
+    build = partial(everyday.factors, y.T @ y, rows, p, 2.0)
     return HardModel(build("manifold"), projector("X"), build=build)
 
 

@@ -22,7 +22,6 @@ from scipy.special import log_ndtr
 import pymc_stiefel as pst
 from pymc_stiefel import ops
 
-EXPANSIONS = ("manifold", "polar", "qr")
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 Draws = dict[str, np.ndarray]
 

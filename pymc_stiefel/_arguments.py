@@ -73,12 +73,12 @@ def array(name: str, value: Any, ndim: int) -> TensorVariable:
     return tensor.astype(pytensor.config.floatX)
 
 
-def numbers(name: str, value: Any) -> NDArray:
+def numbers(name: str, value: Any) -> NDArray[Any]:
     """An array of real, finite numbers in PyTensor's precision."""
     return _checks.reals(name, value, dtype=pytensor.config.floatX)
 
 
-def known(tensor: TensorVariable) -> NDArray | None:
+def known(tensor: TensorVariable) -> NDArray[Any] | None:
     """The value of a constant tensor, None if it is symbolic."""
     return np.asarray(tensor.data) if isinstance(tensor, Constant) else None
 

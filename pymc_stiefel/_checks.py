@@ -82,7 +82,7 @@ def real(name: str, value: Any, low: float = -np.inf, high: float = np.inf) -> f
     return float(number)
 
 
-def numbers(name: str, value: Any) -> NDArray:
+def numbers(name: str, value: Any) -> NDArray[Any]:
     """Real, finite numbers as an array; nothing that is masked."""
     if np.ma.is_masked(value):
         raise ValueError(
@@ -104,7 +104,7 @@ def numbers(name: str, value: Any) -> NDArray:
     return array
 
 
-def reals(name: str, value: Any, ndim: int | None = None, dtype: Any = np.float64) -> NDArray:
+def reals(name: str, value: Any, ndim: int | None = None, dtype: Any = np.float64) -> NDArray[Any]:
     """A new array of real, finite numbers, with ``ndim`` dimensions if that is given."""
     array = np.array(numbers(name, value), dtype=dtype)
     if ndim is not None and array.ndim != ndim:
@@ -179,7 +179,7 @@ def sizes(size: Any) -> tuple[int, ...]:
         raise ValueError(f"size must be between 0 and {LARGEST_INTEGER}, got {shown(size)}") from None
 
 
-def matrix(name: str, value: Any, *, like: tuple[str, NDArray] | None = None, batch: bool = False) -> NDArray:
+def matrix(name: str, value: Any, *, like: tuple[str, NDArray[Any]] | None = None, batch: bool = False) -> NDArray[Any]:
     """A matrix in double precision, or a batch of them; ``like`` names another argument that has the same shape."""
     array = numbers(name, value)
     if array.ndim < 2 or (array.ndim > 2 and not batch) or 0 in array.shape:
@@ -190,11 +190,11 @@ def matrix(name: str, value: Any, *, like: tuple[str, NDArray] | None = None, ba
     return array if array.dtype == np.float64 else array.astype(np.float64)
 
 
-def several(name: str, value: Any, least: int = 1) -> tuple[int, ...]:
+def several(name: str, value: Any) -> tuple[int, ...]:
     """One integer or a sequence of them, as a tuple."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
-        return (whole(name, value, least),)
-    return tuple(whole(name, one, least) for one in value)
+        return (whole(name, value),)
+    return tuple(whole(name, one) for one in value)
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -35,7 +35,7 @@ class Differentiable(Op):
 
 if not hasattr(Op, "pullback"):  # PyTensor 2
 
-    def _l_op(self, inputs, outputs, output_grads):
+    def _l_op(self: Any, inputs: Any, outputs: Any, output_grads: Any) -> list[Variable]:
         return self.pullback(inputs, outputs, output_grads)
 
     Differentiable.L_op = _l_op  # type: ignore[method-assign]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pymc as pm
 
 import pymc_stiefel as pst
+from tests import ROOT
 
-ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted((ROOT / "docs" / "gallery").glob("*.py"))
 
 

@@ -147,3 +147,13 @@ def run_chain(density, layout, start, draws, rng, tune=0, **settings):
         if k >= 0:
             out[k], stats[k] = q, sampler.stats
     return out, stats, sampler
+
+
+def frames(rng, count, n, p):
+    return np.linalg.qr(rng.standard_normal((count, n, p)))[0]
+
+
+def row_target(n, precisions):
+    """exp(-x'Wx / 2) on the sphere: rows of very different precision."""
+    W = np.array(precisions)
+    return bingham_langevin_density(np.zeros((n, 1)), -0.5 * np.diag(W), np.ones(1))

@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 METHODS = ("sign", "permutation", "rotation", "varimax")
 N_PIVOTS = 8
 MAX_ROUNDS = 100
+VARIMAX_SWEEPS, VARIMAX_ANGLE = 50, 1e-6  # most sweeps, and the largest angle of one that ends them
 
 
 @check.renamed(var="var_names")
@@ -220,7 +221,7 @@ def _assign(gains: Array) -> NDArray[np.int64]:
     """Row for each column, maximising the sum of the chosen entries, for matrices (draws, p, p)."""
     from scipy.optimize import linear_sum_assignment  # imported late: it takes a tenth of a second
 
-    rows = gains.argmax(axis=1)
+    rows: NDArray[np.int64] = gains.argmax(axis=1)
     # if the best rows all differ they are the solution; only the other draws need the full algorithm
     for d in np.flatnonzero((np.sort(rows, axis=1) != np.arange(rows.shape[1])).any(axis=1)):
         row, column = linear_sum_assignment(gains[d], maximize=True)
@@ -228,7 +229,7 @@ def _assign(gains: Array) -> NDArray[np.int64]:
     return rows
 
 
-def varimax(X: Array, *, tolerance: float = 1e-6, max_sweeps: int = 50) -> Array:
+def varimax(X: Array) -> Array:
     r"""Varimax rotations of many loading matrices at once, by plane rotations.
 
     Each plane's angle maximises :math:`\sum_k \mathrm{Var}_i\,(X R)_{ik}^2` exactly (Kaiser 1958,
@@ -238,7 +239,7 @@ def varimax(X: Array, *, tolerance: float = 1e-6, max_sweeps: int = 50) -> Array
     R = np.tile(np.eye(p), (n_draws, 1, 1))
     L = np.ascontiguousarray(X.transpose(2, 0, 1))  # (p, draws, n): a column of all draws is contiguous
     active = np.arange(n_draws)
-    for _ in range(max_sweeps):
+    for _ in range(VARIMAX_SWEEPS):
         moved = np.zeros(len(active))
         for i in range(p):
             for j in range(i + 1, p):
@@ -253,7 +254,7 @@ def varimax(X: Array, *, tolerance: float = 1e-6, max_sweeps: int = 50) -> Array
                 r_i, r_j = R[active, :, i], R[active, :, j]
                 R[active, :, i], R[active, :, j] = cos * r_i + sin * r_j, cos * r_j - sin * r_i
                 moved = np.maximum(moved, np.abs(angle))
-        going = moved > tolerance
+        going = moved > VARIMAX_ANGLE
         if not going.any():
             break
         if not going.all():

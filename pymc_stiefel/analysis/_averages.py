@@ -154,7 +154,7 @@ def _subspace_mean(X: Array) -> Array:
 
 
 def _spread(X: Array, kind: str) -> float:
-    p = X.shape[-1]
+    p: int = X.shape[-1]
     if kind == "extrinsic":
         return 1 - float(np.linalg.svd(X.mean(axis=0), compute_uv=False).sum()) / p
     if kind == "frechet":
@@ -234,7 +234,8 @@ def _angles(X: Array, Y: Array) -> Array:
     overlap = np.swapaxes(Y, -1, -2) @ X
     cosines = np.linalg.svd(overlap, compute_uv=False)
     sines = np.linalg.svd(X - Y @ overlap, compute_uv=False)[..., ::-1]
-    return np.arctan2(sines, cosines)
+    angles: Array = np.arctan2(sines, cosines)
+    return angles
 
 
 def _batched_mean(X: Array) -> Array:

@@ -194,9 +194,9 @@ class _Law:
     row: str
     feature: str
     factor: str
-    rows: NDArray
-    features: NDArray
-    factors: NDArray
+    rows: NDArray[Any]
+    features: NDArray[Any]
+    factors: NDArray[Any]
 
 
 def _law(model: pm.Model | None, var: str | None) -> _Law:
@@ -233,12 +233,12 @@ def _node(rv: Any) -> Any:
     return rv.owner
 
 
-def _coord(model: pm.Model, dim: str, size: int) -> NDArray:
+def _coord(model: pm.Model, dim: str, size: int) -> NDArray[Any]:
     labels = model.coords.get(dim)
     return np.arange(size) if labels is None or len(labels) != size else np.asarray(labels)
 
 
-def _new_rows(law: _Law, given: Any) -> tuple[Array, NDArray]:
+def _new_rows(law: _Law, given: Any) -> tuple[Array, NDArray[Any]]:
     """A table with all features, NaN where nothing is given, and labels of its rows."""
     if hasattr(given, "columns"):
         unknown = [str(name) for name in given.columns if name not in law.features]
@@ -293,9 +293,9 @@ class _Parameters:
         d = np.broadcast_to(d.reshape(n_draws, 1), (n_draws, n)) if law.scalar else d
         return cls(mu, W, d, {dim: draws[dim].values for dim in SAMPLE_DIMS if dim in draws.coords}, shape)
 
-    def predict(self, scores: Array, i: NDArray, j: NDArray, rng: np.random.Generator | None) -> Array:
+    def predict(self, scores: Array, i: NDArray[Any], j: NDArray[Any], rng: np.random.Generator | None) -> Array:
         """Entries of rows ``i`` and columns ``j``, given the scores of each (draws, entries, p)."""
-        values = np.einsum("dek,dek->de", scores, self.W[:, j])
+        values: Array = np.einsum("dek,dek->de", scores, self.W[:, j])
         values += self.mu[:, j] if self.mu.ndim == 2 else self.mu[:, i, j]
         return values if rng is None else values + np.sqrt(self.d[:, j]) * rng.standard_normal(values.shape)
 

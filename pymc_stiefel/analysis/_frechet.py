@@ -44,7 +44,8 @@ def rotation_log(Q: Array) -> Array:
     kappa = np.sqrt(np.maximum(squares, TINY))
     if kappa.max() > HALF_TURN:
         raise ValueError(TOO_FAR)
-    return 2 * ((E * (np.arctan(kappa) / kappa)[..., None, :]) @ np.swapaxes(E, -1, -2)) @ K
+    result: Array = 2 * ((E * (np.arctan(kappa) / kappa)[..., None, :]) @ np.swapaxes(E, -1, -2)) @ K
+    return result
 
 
 class Logarithm(NamedTuple):

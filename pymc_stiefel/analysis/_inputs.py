@@ -39,7 +39,8 @@ def dataset_of(data: Any, group: str = "posterior", argument: str = "data") -> x
         )
     names = sorted(name.strip("/") for name in groups if name.strip("/"))
     if not names and len(getattr(data, "data_vars", ())) > 0:  # a node of a DataTree: ``idata["posterior"]``
-        return data.to_dataset()
+        dataset: xr.Dataset = data.to_dataset()
+        return dataset
     if group not in names:
         raise check.UnknownName(f"group: {argument} has no group {group!r}; there are {', '.join(names) or 'none'}")
     node = data[group]
@@ -54,7 +55,8 @@ def one_name(var_names: Any, argument: str = "var_names") -> str | None:
         raise TypeError(f"{argument} must be the name of a variable, got {check.shown(var_names)}")
     if len(var_names) != 1:
         raise ValueError(f"{argument} must be one name here, got {check.shown(var_names)}: call once for each variable")
-    return var_names[0]
+    name: str = var_names[0]
+    return name
 
 
 def variable_of(

@@ -61,9 +61,10 @@ def _value_function(model: pm.Model) -> Callable[..., list[Array]]:
         outputs.append(transform.forward(symbol, *rv.owner.inputs) if euclidean else symbol)
     outputs = graph_replace(outputs, inputs, strict=False)
     mode = pytensor.compile.mode.Mode(linker="py", optimizer="fast_compile")  # called a few hundred times
-    return pytensor.function(
+    function: Callable[..., list[Array]] = pytensor.function(
         list(inputs.values()), outputs, mode=mode, on_unused_input="ignore", allow_input_downcast=True
     )
+    return function
 
 
 @dataclass

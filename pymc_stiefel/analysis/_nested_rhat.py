@@ -93,7 +93,8 @@ def _ranked(x: Array, groups: NDArray[np.int64]) -> float:
 def _normal_scores(x: Array) -> Array:
     from scipy.stats import rankdata
 
-    return ndtri((rankdata(x).reshape(x.shape) - 3 / 8) / (x.size + 1 / 4))
+    scores: Array = ndtri((rankdata(x).reshape(x.shape) - 3 / 8) / (x.size + 1 / 4))
+    return scores
 
 
 def _nested(x: Array, groups: NDArray[np.int64]) -> float:

@@ -220,7 +220,8 @@ def _projector_rhat(X: Array) -> Array:
             second += (1 if a == b else 2) * (product @ np.swapaxes(product, -1, -2)) / half
     within = (second - first**2).mean(axis=0) * half / (half - 1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.nan_to_num(np.sqrt((half - 1) / half + first.var(axis=0, ddof=1) / within))
+        rhat: Array = np.nan_to_num(np.sqrt((half - 1) / half + first.var(axis=0, ddof=1) / within))
+    return rhat
 
 
 def _label(kind: str, index: tuple[int, ...], template: xr.DataArray, *, repeat_rows: bool = False) -> str:

@@ -113,7 +113,7 @@ def factor_model(
     return model
 
 
-def _numbers(data: Any) -> NDArray:
+def _numbers(data: Any) -> NDArray[Any]:
     """A table of numbers, NaN where they are missing."""
     values = data.to_numpy() if hasattr(data, "to_numpy") else data
     try:
@@ -126,7 +126,7 @@ def _numbers(data: Any) -> NDArray:
     return table
 
 
-def _sizes(table: NDArray, location: Any, scale: Any, *, common: bool) -> tuple[NDArray, NDArray]:
+def _sizes(table: NDArray[Any], location: Any, scale: Any, *, common: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     """Centre of each feature, and size of each or of all of them, from the table where they are not given."""
     seen = np.ma.masked_invalid(table)
     if location is None:

@@ -40,17 +40,17 @@ class Descending(Transform):
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
-    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def forward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """Log gaps of a descending positive vector."""
         return pt.log(_gaps(value))
 
-    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def backward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """Cumulative sums of the gaps, from the last to the first."""
         # a sum over a triangle: PyTensor 3.3 miscompiles slices of length one of a reversed vector, and takes ten
         # seconds to compile a product of matrices
         return (pt.exp(value)[..., None] * np.tri(self.rank, dtype=value.dtype)).sum(axis=-2)
 
-    def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def log_jac_det(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """Sum of the log gaps; the cumulative sum preserves volume."""
         return value.sum(axis=-1)
 

@@ -86,12 +86,13 @@ def version_difference(driver: dict[str, str], here: dict[str, str]) -> str:
     )
 
 
-def pickled(value: Any, name: str = "") -> bytes:
+def pickled(value: Any) -> bytes:
     """``value`` pickled by cloudpickle, or an error that names the object within it that cannot be pickled."""
     try:
-        return cloudpickle.dumps(value)
+        data: bytes = cloudpickle.dumps(value)
+        return data
     except Exception as error:
-        path, culprit = _culprit(value, name, set()) or (name, value)
+        path, culprit = _culprit(value, "", set()) or ("", value)
         raise TypeError(
             f"{path.lstrip('.')} cannot be pickled, so it cannot be sent to a worker: it is {_short(culprit)} "
             f"({type(error).__name__}: {error}). Make it where it is used, for instance by a step factory "

@@ -97,7 +97,8 @@ def _executor_engine(executor: Any, tasks: Sequence[Task]) -> Iterator[Message |
 
 def _outcome(future: Any) -> Message | Lost:
     try:
-        return future.result()
+        result: Message | Lost = future.result()
+        return result
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # CancelledError and some errors of engines are not Exceptions

@@ -58,7 +58,7 @@ class Job:
     compile_kwargs: dict[str, Any]
     blas_cores: int | None = 1
     var_names: list[str] | None = None
-    callback: Callable | None = None
+    callback: Callable[..., Any] | None = None
     returned: dict[str, Any] = field(default_factory=dict)  # idata_kwargs, discard_tuned_samples, keep_warning_stat
 
     def ready(self) -> ReadyJob:
@@ -183,7 +183,7 @@ def prepare(
     return [Chain(i, start, state) for i, (start, state) in enumerate(zip(starts, states, strict=True))]
 
 
-def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callable]:
+def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callable[..., Any]]:
     """For each chain, a function from a seed to its start. Entries of ``initvals`` that are one object share it."""
     if initvals is None or isinstance(initvals, dict):
         initvals = [initvals] * chains
@@ -191,7 +191,7 @@ def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callabl
         raise ValueError(
             f"initvals must be one dictionary, or one for each of the {chains} chains, got {len(initvals)}"
         )
-    functions: dict[int, Callable] = {}
+    functions: dict[int, Callable[..., Any]] = {}
     for given in initvals:
         if id(given) not in functions:
             functions[id(given)] = make_initial_point_fns_per_chain(
@@ -206,12 +206,12 @@ def spawned(random_seed: Any, chains: int) -> tuple[list[np.random.Generator], l
     return rngs, [rng.integers(2**30) for rng in rngs]
 
 
-def _starts(model: pm.Model, initvals: Any, seeds: list) -> list[Point]:
+def _starts(model: pm.Model, initvals: Any, seeds: list[int]) -> list[Point]:
     """One initial point per chain."""
     return [make(seed) for make, seed in zip(start_functions(model, initvals, len(seeds)), seeds, strict=True)]
 
 
-def build_step(job: Job, provided: list, selected: Any) -> Any:
+def build_step(job: Job, provided: list[Any], selected: Any) -> Any:
     """The given steps, and a step for each variable that none of them samples."""
     step = mcmc.instantiate_steppers(
         job.model,

@@ -42,7 +42,7 @@ def sample_chains(
     model: pm.Model | None = None,
     step: Any = None,
     executor: Any = None,
-    store: str | os.PathLike | None = None,
+    store: str | os.PathLike[str] | None = None,
     storage_options: dict[str, Any] | None = None,
     retries: int = 2,
     progressbar: bool | str = True,
@@ -56,7 +56,7 @@ def sample_chains(
     keep_warning_stat: bool = False,
     compute_convergence_checks: bool = True,
     idata_kwargs: dict[str, Any] | None = None,
-    callback: Callable | None = None,
+    callback: Callable[..., Any] | None = None,
     blas_cores: int | str | None = 1,
     compile_kwargs: dict[str, Any] | None = None,
     **options: Any,
@@ -211,7 +211,8 @@ def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) 
         from pymc.pytensorf import resolve_backend_compile_kwargs
     except ImportError:
         raise TypeError(f"backend={backend!r} needs PyMC 6; give compile_kwargs={{'mode': ...}} instead") from None
-    return resolve_backend_compile_kwargs(backend, compile_kwargs)
+    resolved: dict[str, Any] = resolve_backend_compile_kwargs(backend, compile_kwargs)
+    return resolved
 
 
 def _seed(random_seed: Any, stored: dict[str, Any] | None) -> Any:

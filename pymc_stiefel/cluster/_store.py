@@ -63,7 +63,8 @@ class Store:
                 f"store={self.url!r} was not written by sample_chains, or its preparation was interrupted; "
                 "delete it or give another path"
             )
-        return json.loads(root.attrs[OURS])
+        stored: dict[str, Any] = json.loads(root.attrs[OURS])
+        return stored
 
     def create(self, template: Groups, run: dict[str, Any], job: bytes) -> None:
         """Write everything but the draws, for the numbers of draws and chains in ``run``."""

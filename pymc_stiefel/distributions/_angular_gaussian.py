@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.variable import TensorVariable
@@ -18,13 +21,13 @@ class MatrixAngularCentralGaussianRV(StiefelRV):
     signature = "(n,n),()->(n,p)"
     _print_name = ("MatrixAngularCentralGaussian", r"\operatorname{MACG}")
 
-    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         Sigma, p = dist_params
         return [Sigma.shape[-1] if param_shapes is None else param_shapes[0][-1], symbolic_integer(p)]
 
     @classmethod
-    def rng_fn(cls, rng, Sigma, p, size):
-        def draw(Sigma, count, rng):
+    def rng_fn(cls, rng: np.random.Generator, Sigma: Any, p: Any, size: Any) -> np.ndarray:
+        def draw(Sigma: Any, count: Any, rng: np.random.Generator) -> np.ndarray:
             return _batches.angular_central_gaussian(Sigma, constant_integer(p), count, rng)
 
         return _batches.broadcast(draw, [Sigma], [2], size, rng)
@@ -61,14 +64,14 @@ class MatrixAngularCentralGaussian(StiefelDistribution):
     lengths = ("p",)
 
     @classmethod
-    def dist(cls, Sigma, p=None, *, shape=None, **kwargs):
+    def dist(cls, Sigma: Any, p: Any = None, *, shape: Any = None, **kwargs: Any) -> TensorVariable:
         Sigma, (p,) = check.array("Sigma", Sigma, 2), cls.support(shape, p)
         check.positive_definite("Sigma", Sigma)
         if Sigma.type.shape[-1] is not None:
             check.dimensions(Sigma.type.shape[-1], p)
         return cls.create([Sigma, pt.constant(p, dtype="int64")], shape=shape, **kwargs)
 
-    def logp(value, Sigma, p):
+    def logp(value: Any, Sigma: TensorVariable, p: TensorVariable) -> TensorVariable:
         n, p = value.shape[-2].astype(value.dtype), value.shape[-1].astype(value.dtype)
         root = pt.linalg.cholesky(Sigma)
         whitened = pt.linalg.solve_triangular(root, value, lower=True, b_ndim=2)

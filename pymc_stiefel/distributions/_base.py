@@ -84,15 +84,15 @@ class StiefelDistribution(Continuous):
 
     def __new__(
         cls,
-        name,
-        *args,
-        dims=None,
-        initval=None,
-        observed=None,
-        transform=UNSET,
-        default_transform=UNSET,
-        **kwargs,
-    ):
+        name: str,
+        *args: Any,
+        dims: Any = None,
+        initval: Any = None,
+        observed: Any = None,
+        transform: Any = UNSET,
+        default_transform: Any = UNSET,
+        **kwargs: Any,
+    ) -> Any:
         if kwargs.get("size") is None and kwargs.get("shape") is None:
             if dims is not None:
                 if len(convert_dims(dims)) < cls.rv_op.ndim_supp:
@@ -155,7 +155,9 @@ class StiefelDistribution(Continuous):
         return found
 
     @classmethod
-    def create(cls, dist_params: Sequence[Any], *, shape=None, total_size=None, **kwargs) -> TensorVariable:
+    def create(
+        cls, dist_params: Sequence[Any], *, shape: Any = None, total_size: Any = None, **kwargs: Any
+    ) -> TensorVariable:
         """PyMC's ``dist``, with the support dimensions of ``shape`` checked."""
         unknown = set(kwargs) - {"size", "rng", "name", "dtype", "return_next_rng"}
         if unknown:
@@ -221,7 +223,9 @@ def _check_values(
     return ops.project_numpy(values, special=block.special, what=what)
 
 
-def _chart(name: str, transform: transforms.HouseholderTransform, block: StiefelBlock):
+def _chart(
+    name: str, transform: transforms.HouseholderTransform, block: StiefelBlock
+) -> transforms.HouseholderTransform:
     if block.n == block.p and not block.special:
         raise ValueError(
             f"the Householder transform reaches matrices of determinant +1 only, half of {name}'s support; "

@@ -8,6 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.pytensorf import constant_fold
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
@@ -24,7 +25,7 @@ class MatrixBinghamRV(StiefelRV):
     _print_name = ("MatrixBingham", r"\operatorname{MatrixBingham}")
 
     @classmethod
-    def rng_fn(cls, rng, A, B, size):
+    def rng_fn(cls, rng: np.random.Generator, A: Any, B: Any, size: Any) -> np.ndarray:
         return _batches.broadcast(_batches.matrix_bingham, [A, B], [2, 2], size, rng)
 
 
@@ -66,7 +67,7 @@ class MatrixBingham(StiefelDistribution):
     lengths = ("p",)
 
     @classmethod
-    def dist(cls, A, B=None, p=None, *, shape=None, **kwargs):
+    def dist(cls, A: Any, B: Any = None, p: Any = None, *, shape: Any = None, **kwargs: Any) -> TensorVariable:
         if B is None and p is None and shape is None:
             raise ValueError("MatrixBingham needs B (p x p) or the number of columns p, got B=None and p=None")
         if B is None:
@@ -83,7 +84,7 @@ class MatrixBingham(StiefelDistribution):
             return _SubspaceBingham.dist(A if B.ndim == 2 and scale == 1 else A * scale[..., None, None], p, **kwargs)
         return cls.create([_constant("A", A), pt.constant(B)], **kwargs)
 
-    def logp(value, A, B):
+    def logp(value: Any, A: TensorVariable, B: TensorVariable) -> TensorVariable:
         return ops.guard(trace(value, A @ value @ B), value)
 
 
@@ -94,13 +95,13 @@ class SubspaceBinghamRV(StiefelRV):
     signature = "(n,n),()->(n,p)"
     _print_name = ("MatrixBingham", r"\operatorname{MatrixBingham}")
 
-    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         A, p = dist_params
         return [A.shape[-1] if param_shapes is None else param_shapes[0][-1], symbolic_integer(p)]
 
     @classmethod
-    def rng_fn(cls, rng, A, p, size):
-        def draw(A, count, rng):
+    def rng_fn(cls, rng: np.random.Generator, A: Any, p: Any, size: Any) -> np.ndarray:
+        def draw(A: Any, count: Any, rng: np.random.Generator) -> np.ndarray:
             B = np.broadcast_to(np.eye(constant_integer(p)), (len(A), constant_integer(p), constant_integer(p)))
             return _batches.matrix_bingham((A + np.swapaxes(A, -1, -2)) / 2, B, count, rng)
 
@@ -112,10 +113,10 @@ class _SubspaceBingham(StiefelDistribution):
     rv_op = SubspaceBinghamRV()
 
     @classmethod
-    def dist(cls, A, p, **kwargs):
+    def dist(cls, A: Any, p: Any, **kwargs: Any) -> TensorVariable:
         return cls.create([A, pt.constant(p, dtype="int64")], **kwargs)
 
-    def logp(value, A, p):
+    def logp(value: Any, A: TensorVariable, p: TensorVariable) -> TensorVariable:
         (columns,) = constant_fold([p])
         return ops.guard(trace(value, A @ value) - log_bingham_matrix(A, int(np.asarray(columns).flat[0])), value)
 
@@ -126,7 +127,7 @@ class MatrixBinghamLangevinRV(StiefelRV):
     _print_name = ("MatrixBinghamLangevin", r"\operatorname{MatrixBinghamLangevin}")
 
     @classmethod
-    def rng_fn(cls, rng, A, B, F, size):
+    def rng_fn(cls, rng: np.random.Generator, A: Any, B: Any, F: Any, size: Any) -> np.ndarray:
         return _batches.broadcast(_batches.matrix_bingham_langevin, [A, B, F], [2, 2, 2], size, rng)
 
 
@@ -163,14 +164,14 @@ class MatrixBinghamLangevin(StiefelDistribution):
     rv_op = MatrixBinghamLangevinRV()
 
     @classmethod
-    def dist(cls, A, B, F, **kwargs):
+    def dist(cls, A: Any, B: Any, F: Any, **kwargs: Any) -> TensorVariable:
         A, F = _constant("A", check.array("A", A, 2)), _constant("F", check.array("F", F, 2))
         check.tall("F", F)
         check.symmetric("A", A)
         check.same_length("A's side", A.type.shape[-1], "the number of rows of F", F.type.shape[-2])
         return cls.create([A, pt.constant(_coupling(B, F.type.shape[-1], "the number of columns of F")), F], **kwargs)
 
-    def logp(value, A, B, F):
+    def logp(value: Any, A: TensorVariable, B: TensorVariable, F: TensorVariable) -> TensorVariable:
         return ops.guard(trace(F, value) + trace(value, A @ value @ B), value)
 
 
@@ -184,7 +185,7 @@ def _constant(name: str, tensor: Any) -> Any:
     return tensor
 
 
-def _coupling(B: Any, p: Any, like: str = "p") -> NDArray:
+def _coupling(B: Any, p: Any, like: str = "p") -> NDArray[Any]:
     """``B`` as an array of symmetric matrices (..., p, p)."""
     if B is None:
         return np.eye(check.integer("p", p))

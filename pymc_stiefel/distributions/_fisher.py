@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
@@ -27,11 +31,11 @@ class MatrixFisherRV(StiefelRV):
     special = True
     _print_name = ("MatrixFisher", r"\operatorname{MatrixFisher}")
 
-    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         return [symbolic_integer(dist_params[0])] * 2
 
     @classmethod
-    def rng_fn(cls, rng, n, F, size):
+    def rng_fn(cls, rng: np.random.Generator, n: Any, F: Any, size: Any) -> np.ndarray:
         return _batches.broadcast(_batches.matrix_fisher, [F], [2], size, rng)
 
 
@@ -72,7 +76,7 @@ class MatrixFisher(StiefelDistribution):
     rv_op = MatrixFisherRV()
 
     @classmethod
-    def dist(cls, *args, F=None, M=None, kappa=None, **kwargs):
+    def dist(cls, *args: Any, F: Any = None, M: Any = None, kappa: Any = None, **kwargs: Any) -> TensorVariable:
         F, M, kappa = linear_parameters(cls.__name__, args, F, M, kappa)
         if M is None:
             F = check.array("F", F, 2)
@@ -95,7 +99,7 @@ class MatrixFisher(StiefelDistribution):
             )
         return cls.create([pt.constant(n, dtype="int64"), F], **kwargs)
 
-    def logp(value, n, F):
+    def logp(value: Any, n: TensorVariable, F: TensorVariable) -> TensorVariable:
         logp = trace(F, value)
         side = F.type.shape[-1] or value.type.shape[-1]
         if side == 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel.distributions._angular_gaussian import MatrixAngularCentralGaussian, MatrixAngularCentralGaussianRV
@@ -58,13 +59,15 @@ class Grassmann(StiefelDistribution):
     lengths = ("n", "p")
 
     @classmethod
-    def dist(cls, n=None, p=None, *, Sigma=None, shape=None, **kwargs):
+    def dist(
+        cls, n: Any = None, p: Any = None, *, Sigma: Any = None, shape: Any = None, **kwargs: Any
+    ) -> TensorVariable:
         if Sigma is not None:
             return GrassmannGaussian.dist(Sigma, p, n=n, shape=shape, **kwargs)
         n, p = _dimensions(*check.dimensions(*cls.support(shape, n, p)))
         return cls.create([pt.constant(n, dtype="int64"), pt.constant(p, dtype="int64")], shape=shape, **kwargs)
 
-    def logp(value, n, p):
+    def logp(value: Any, n: TensorVariable, p: TensorVariable) -> TensorVariable:
         return StiefelUniform.logp(value, n, p)
 
 
@@ -75,7 +78,7 @@ class GrassmannGaussian(MatrixAngularCentralGaussian):
     rv_op = GrassmannGaussianRV()
 
     @classmethod
-    def dist(cls, Sigma, p=None, *, n=None, shape=None, **kwargs):
+    def dist(cls, Sigma: Any, p: Any = None, *, n: Any = None, shape: Any = None, **kwargs: Any) -> TensorVariable:
         Sigma, (p,) = check.array("Sigma", Sigma, 2), cls.support(shape, p)
         size = Sigma.type.shape[-1]
         if n is not None and size is not None and check.integer("n", n) != size:
@@ -83,7 +86,7 @@ class GrassmannGaussian(MatrixAngularCentralGaussian):
         _dimensions(size if size is not None else n, p)
         return super().dist(Sigma, p, shape=shape, **kwargs)
 
-    def logp(value, Sigma, p):
+    def logp(value: Any, Sigma: TensorVariable, p: TensorVariable) -> TensorVariable:
         return MatrixAngularCentralGaussian.logp(value, Sigma, p)
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
-from pymc_stiefel.distributions._base import StiefelDistribution, checked_direction, linear_parameters, trace
+from pymc_stiefel.distributions._base import (
+    StiefelBlock,
+    StiefelDistribution,
+    checked_direction,
+    linear_parameters,
+    trace,
+)
 from pymc_stiefel.draws import _batches
 from pymc_stiefel.ops._normalizers import log_hyp0f1_matrix, log_hyp0f1_singular
 from pymc_stiefel.ops._polar import StiefelRV
@@ -22,7 +30,7 @@ class MatrixLangevinRV(StiefelRV):
     _print_name = ("MatrixLangevin", r"\operatorname{MatrixLangevin}")
 
     @classmethod
-    def rng_fn(cls, rng, F, size):
+    def rng_fn(cls, rng: np.random.Generator, F: Any, size: Any) -> np.ndarray:
         return _batches.broadcast(_batches.matrix_langevin, [F], [2], size, rng)
 
 
@@ -63,7 +71,7 @@ class MatrixLangevin(StiefelDistribution):
     rv_op = MatrixLangevinRV()
 
     @classmethod
-    def dist(cls, *args, F=None, M=None, kappa=None, **kwargs):
+    def dist(cls, *args: Any, F: Any = None, M: Any = None, kappa: Any = None, **kwargs: Any) -> TensorVariable:
         F, M, kappa = linear_parameters(cls.__name__, args, F, M, kappa)
         if M is not None:
             return _ScaledMatrixLangevin.dist(M, kappa, **kwargs)
@@ -71,11 +79,11 @@ class MatrixLangevin(StiefelDistribution):
         check.tall("F", F)
         return cls.create([F], **kwargs)
 
-    def logp(value, F):
+    def logp(value: Any, F: TensorVariable) -> TensorVariable:
         return ops.guard(trace(F, value) - log_hyp0f1_matrix(F), value)
 
     @classmethod
-    def check_data(cls, name, data, block):
+    def check_data(cls, name: str, data: Any, block: StiefelBlock) -> None:
         if data is not None and block.n == block.p and data.size and (np.linalg.det(data) > 0).all():
             warnings.warn(
                 f"all observed matrices of {name} have determinant +1, but MatrixLangevin is a law on O({block.n}), "
@@ -94,7 +102,7 @@ class ScaledMatrixLangevinRV(StiefelRV):
     _print_name = ("MatrixLangevin", r"\operatorname{MatrixLangevin}")
 
     @classmethod
-    def rng_fn(cls, rng, M, kappa, size):
+    def rng_fn(cls, rng: np.random.Generator, M: Any, kappa: Any, size: Any) -> np.ndarray:
         return _batches.broadcast(_batches.matrix_langevin, [np.asarray(M) * kappa], [2], size, rng)
 
 
@@ -103,7 +111,7 @@ class _ScaledMatrixLangevin(StiefelDistribution):
     rv_op = ScaledMatrixLangevinRV()
 
     @classmethod
-    def dist(cls, M, kappa, **kwargs):
+    def dist(cls, M: Any, kappa: Any, **kwargs: Any) -> TensorVariable:
         M, kappa = check.array("M", M, 2), check.array("kappa", kappa, 0)
         check.tall("M", M)
         check.non_negative("kappa", kappa)
@@ -112,7 +120,7 @@ class _ScaledMatrixLangevin(StiefelDistribution):
         check.same_length("the last dimension of kappa", kappa.type.shape[-1], "that of M", M.type.shape[-1])
         return cls.create([checked_direction("M", M), kappa[..., None, :]], **kwargs)
 
-    def logp(value, M, kappa):
+    def logp(value: Any, M: TensorVariable, kappa: TensorVariable) -> TensorVariable:
         logp = trace(M * kappa, value) - log_hyp0f1_singular(value.shape[-2], kappa[..., 0, :])
         return ops.guard(check_parameters(logp, kappa >= 0, msg="kappa >= 0"), value)
 
@@ -124,7 +132,7 @@ class VonMisesFisherRV(StiefelRV):
     _print_name = ("VonMisesFisher", r"\operatorname{VonMisesFisher}")
 
     @classmethod
-    def rng_fn(cls, rng, mu, kappa, size):
+    def rng_fn(cls, rng: np.random.Generator, mu: Any, kappa: Any, size: Any) -> np.ndarray:
         return _batches.broadcast(_batches.von_mises_fisher, [mu, kappa], [1, 0], size, rng)
 
 
@@ -156,11 +164,11 @@ class VonMisesFisher(StiefelDistribution):
     rv_op = VonMisesFisherRV()
 
     @classmethod
-    def dist(cls, mu, kappa, **kwargs):
+    def dist(cls, mu: Any, kappa: Any, **kwargs: Any) -> TensorVariable:
         mu, kappa = check.array("mu", mu, 1), check.array("kappa", kappa, 0)
         check.non_negative("kappa", kappa)
         return cls.create([checked_direction("mu", mu, vector=True), kappa], **kwargs)
 
-    def logp(value, mu, kappa):
+    def logp(value: Any, mu: TensorVariable, kappa: TensorVariable) -> TensorVariable:
         logp = kappa * (mu * value).sum(axis=-1) - log_hyp0f1_singular(value.shape[-1], kappa[..., None])
         return ops.guard(check_parameters(logp, kappa >= 0, msg="kappa >= 0"), value, vector=True)

@@ -35,7 +35,7 @@ class Patterns:
     of_row : array (rows,) of int
     """
 
-    def __init__(self, table: NDArray) -> None:
+    def __init__(self, table: NDArray[Any]) -> None:
         seen = ~np.isnan(table)
         if seen.all():  # the usual case; np.unique would sort a million rows
             self.observed, self.of_row = np.ones((1, table.shape[1]), bool), np.zeros(len(table), np.int64)
@@ -57,7 +57,7 @@ class Complete:
     ``arrays`` are the mean, the squares about it by column, and the centred rows or, if ``crossed``, their products.
     """
 
-    columns: NDArray | None
+    columns: NDArray[Any] | None
     rows: Any
     crossed: bool
     arrays: tuple[Any, ...]
@@ -71,8 +71,8 @@ class Scattered:
     (patterns, n), the pattern of each row, and by column the number of entries, their sums and squares.
     """
 
-    rows: NDArray  # of each pattern
-    order: NDArray | None  # row of each pattern, if there is only one
+    rows: NDArray[Any]  # of each pattern
+    order: NDArray[Any] | None  # row of each pattern, if there is only one
     arrays: tuple[Any, ...]
 
 
@@ -82,7 +82,7 @@ def _shared(array: Any) -> Any:
     return pytensor.shared(array, f"low_rank_data_{next(_number)}", borrow=True, shape=array.shape)
 
 
-def _complete(table: NDArray, columns: NDArray | None) -> Complete:
+def _complete(table: NDArray[Any], columns: NDArray[Any] | None) -> Complete:
     mean = table.mean(axis=0)
     centred = table - mean
     crossed = table.shape[1] <= 2 * len(table)  # one product with n x n numbers, or two with rows x n
@@ -91,7 +91,7 @@ def _complete(table: NDArray, columns: NDArray | None) -> Complete:
     return Complete(columns, float(len(table)), crossed, (_shared(mean), _shared(squares), _shared(data)))
 
 
-def _scattered(table: NDArray) -> Scattered:
+def _scattered(table: NDArray[Any]) -> Scattered:
     patterns, seen = Patterns(table), ~np.isnan(table)
     counts = seen.sum(axis=0)
     centre = np.where(seen, table, 0.0).sum(axis=0) / np.maximum(counts, 1)
@@ -103,7 +103,7 @@ def _scattered(table: NDArray) -> Scattered:
     return Scattered(rows, order, tuple(map(_shared, arrays)))
 
 
-def make_parts(table: NDArray) -> list[Complete | Scattered]:
+def make_parts(table: NDArray[Any]) -> list[Complete | Scattered]:
     """The table in parts, each with the statistics that its sum needs; rows without an observed entry are left out."""
     patterns = Patterns(table)
     if patterns.complete:

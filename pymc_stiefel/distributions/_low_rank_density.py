@@ -69,11 +69,11 @@ def _where_accurate(value, terms, count):
     return pt.switch(np.finfo(value.dtype).eps * terms < 1 + 1e-6 * count, value, -np.inf)
 
 
-def transposed(x):
+def transposed(x: Any) -> Any:
     return x.T if x.ndim == 2 else pt.swapaxes(x, -1, -2)
 
 
-def times(vector, matrix):
+def times(vector: Any, matrix: Any) -> Any:
     """``vector @ matrix`` for stacks of either; one matrix for all vectors is one product."""
     return vector @ matrix if matrix.ndim == 2 else (vector[..., None, :] @ matrix)[..., 0, :]
 
@@ -104,7 +104,7 @@ def _by_pattern(weights, W, V):
     return pt.specify_shape(M, (None, V.type.shape[1], V.type.shape[1]))
 
 
-def rows(value, mu, W, d):
+def rows(value: Any, mu: Any, W: Any, d: Any) -> Any:
     """Log density of each row; entries of a constant ``value`` that are NaN are integrated out."""
     given = value, mu, W, d
     one_W, one_d, ok = _core(W, 2), _core(d, 1), pt.all(d > 0, axis=-1)
@@ -141,7 +141,7 @@ def rows(value, mu, W, d):
     return _marked(density, *given)
 
 
-def orthogonal_rows(value, mu, W, d):
+def orthogonal_rows(value: Any, mu: Any, W: Any, d: Any) -> Any:
     """The same for a factor with orthogonal columns and a scalar ``d``: ``M`` is diagonal."""
     if isinstance(value, Constant) and np.isnan(value.data).any():  # what is left of the columns is not orthogonal
         return rows(value, mu, W, d[..., None] * pt.ones(W.shape[-2], dtype=W.dtype))

@@ -37,7 +37,7 @@ class LowRankMvNormalRV(SymbolicRandomVariable):
     _print_name = ("LowRankMvNormal", "\\operatorname{LowRankMvNormal}")
 
     @classmethod
-    def rv_op(cls, mu, cov_factor, cov_diag, *, size=None, rng=None):
+    def rv_op(cls, mu: Any, cov_factor: Any, cov_diag: Any, *, size: Any = None, rng: Any = None) -> TensorVariable:
         params = [pt.as_tensor(param) for param in (mu, cov_factor, cov_diag)]
         mu, W, d = params
         rng, size = normalize_rng_param(rng), normalize_size_param(size)
@@ -56,7 +56,7 @@ class OrthogonalFactorRV(LowRankMvNormalRV):
     extended_signature = "[rng],[size],(n),(n,p),()->[rng],(n)"
 
 
-def _make_rv(*params, orthogonal=False, **kwargs):
+def _make_rv(*params: Any, orthogonal: bool = False, **kwargs: Any) -> TensorVariable:
     return (OrthogonalFactorRV if orthogonal else LowRankMvNormalRV).rv_op(*params, **kwargs)
 
 
@@ -109,7 +109,7 @@ class LowRankMvNormal(Continuous):
     rv_type = LowRankMvNormalRV
     rv_op = staticmethod(_make_rv)
 
-    def __new__(cls, name, *args, observed=None, dims=None, **kwargs):
+    def __new__(cls, name: str, *args: Any, observed: Any = None, dims: Any = None, **kwargs: Any) -> Any:
         if observed is not None:
             observed = _check_observed(name, observed, dims)
         return super().__new__(cls, name, *args, observed=observed, dims=dims, **kwargs)
@@ -132,18 +132,18 @@ class LowRankMvNormal(Continuous):
             d = d * pt.ones(n, dtype=d.dtype)
         return super().dist([mu, W, d], orthogonal=orthogonal, **kwargs)
 
-    def support_point(rv, size, mu, cov_factor, cov_diag):
+    def support_point(rv: Any, size: Any, mu: Any, cov_factor: Any, cov_diag: Any) -> TensorVariable:
         """The mean."""
         return pt.broadcast_to(mu, rv.shape)
 
 
 @_logprob.register(LowRankMvNormalRV)
-def _log_density(op, values, *inputs, **kwargs):
+def _log_density(op: LowRankMvNormalRV, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
     return density.rows(*values, *inputs[2:])
 
 
 @_logprob.register(OrthogonalFactorRV)
-def _orthogonal_log_density(op, values, *inputs, **kwargs):
+def _orthogonal_log_density(op: OrthogonalFactorRV, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
     return density.orthogonal_rows(*values, *inputs[2:])
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
 from pymc_stiefel import ops
@@ -16,11 +20,11 @@ class StiefelUniformRV(StiefelRV):
     signature = "(),()->(n,p)"
     _print_name = ("StiefelUniform", r"\operatorname{StiefelUniform}")
 
-    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         return [symbolic_integer(d) for d in dist_params]
 
     @classmethod
-    def rng_fn(cls, rng, n, p, size):
+    def rng_fn(cls, rng: np.random.Generator, n: Any, p: Any, size: Any) -> np.ndarray:
         return _batches.haar(constant_integer(n), constant_integer(p), size or (), rng)
 
 
@@ -46,11 +50,11 @@ class StiefelUniform(StiefelDistribution):
     lengths = ("n", "p")
 
     @classmethod
-    def dist(cls, n=None, p=None, *, shape=None, **kwargs):
+    def dist(cls, n: Any = None, p: Any = None, *, shape: Any = None, **kwargs: Any) -> TensorVariable:
         n, p = check.dimensions(*cls.support(shape, n, p))
         return cls.create([pt.constant(n, dtype="int64"), pt.constant(p, dtype="int64")], shape=shape, **kwargs)
 
-    def logp(value, n, p):
+    def logp(value: Any, n: TensorVariable, p: TensorVariable) -> TensorVariable:
         return ops.guard(pt.zeros(value.shape[:-2], dtype=value.dtype), value)
 
 
@@ -60,11 +64,11 @@ class SpecialOrthogonalRV(StiefelRV):
     special = True
     _print_name = ("SpecialOrthogonal", r"\operatorname{SO}")
 
-    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         return [symbolic_integer(dist_params[0])] * 2
 
     @classmethod
-    def rng_fn(cls, rng, n, size):
+    def rng_fn(cls, rng: np.random.Generator, n: Any, size: Any) -> np.ndarray:
         return _batches.haar(constant_integer(n), constant_integer(n), size or (), rng, special=True)
 
 
@@ -88,10 +92,10 @@ class SpecialOrthogonal(StiefelDistribution):
     lengths = ("n",)
 
     @classmethod
-    def dist(cls, n=None, *, shape=None, **kwargs):
+    def dist(cls, n: Any = None, *, shape: Any = None, **kwargs: Any) -> TensorVariable:
         return cls.create([pt.constant(cls.support(shape, n)[0], dtype="int64")], shape=shape, **kwargs)
 
-    def logp(value, n):
+    def logp(value: Any, n: TensorVariable) -> TensorVariable:
         return ops.guard(pt.zeros(value.shape[:-2], dtype=value.dtype), value, special=True)
 
 
@@ -101,11 +105,11 @@ class UnitVectorRV(StiefelRV):
     vector = True
     _print_name = ("UnitVector", r"\operatorname{UnitVector}")
 
-    def _supp_shape_from_params(self, dist_params, param_shapes=None):
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> list[Any]:
         return [symbolic_integer(dist_params[0])]
 
     @classmethod
-    def rng_fn(cls, rng, n, size):
+    def rng_fn(cls, rng: np.random.Generator, n: Any, size: Any) -> np.ndarray:
         return _batches.haar(constant_integer(n), 1, size or (), rng)[..., 0]
 
 
@@ -129,8 +133,8 @@ class UnitVector(StiefelDistribution):
     lengths = ("n",)
 
     @classmethod
-    def dist(cls, n=None, *, shape=None, **kwargs):
+    def dist(cls, n: Any = None, *, shape: Any = None, **kwargs: Any) -> TensorVariable:
         return cls.create([pt.constant(cls.support(shape, n)[0], dtype="int64")], shape=shape, **kwargs)
 
-    def logp(value, n):
+    def logp(value: Any, n: TensorVariable) -> TensorVariable:
         return ops.guard(pt.zeros(value.shape[:-1], dtype=value.dtype), value, vector=True)

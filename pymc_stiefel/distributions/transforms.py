@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -51,7 +52,7 @@ class ManifoldExpansion(Transform):
     name: str
     ndim_supp: int
 
-    def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def log_jac_det(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """Log density of ``value`` under independent standard normals, batch shaped."""
         axes = tuple(range(-self.ndim_supp, 0))
         size = pt.prod(value.shape[-self.ndim_supp :]).astype(value.dtype)
@@ -81,11 +82,11 @@ class PolarTransform(ManifoldExpansion):
     name = "polar"
     ndim_supp = 2
 
-    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def forward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """``Z = X``: a nearly orthonormal matrix is projected, anything else is an error."""
         return ops.project_checked(value)
 
-    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def backward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """The polar factor of ``Z``."""
         return ops.polar(value)
 
@@ -111,11 +112,11 @@ class RotationTransform(ManifoldExpansion):
     name = "rotation"
     ndim_supp = 2
 
-    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def forward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """``Z = X``: a nearly orthonormal matrix of determinant +1 is projected, anything else is an error."""
         return ops.project_checked(value, special=True)
 
-    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def backward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """The rotation nearest to ``Z``."""
         return ops.rotation(value)
 
@@ -133,11 +134,11 @@ class SphereTransform(ManifoldExpansion):
     name = "sphere"
     ndim_supp = 1
 
-    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def forward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """``z = x``: a vector that is nearly of unit length is normalised, anything else is an error."""
         return ops.project_checked(value[..., None])[..., 0]
 
-    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def backward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """``z / |z|``."""
         return value / pt.sqrt((value**2).sum(axis=-1, keepdims=True))
 
@@ -211,7 +212,7 @@ class HouseholderTransform(Transform):
         ends = np.cumsum([0, *self._lengths()])
         return [value[..., a:b] / math.sqrt(max(b - a, 1)) for a, b in itertools.pairwise(ends)]
 
-    def _chart(self, value: TensorVariable, inputs) -> HouseholderTransform:
+    def _chart(self, value: TensorVariable, inputs: Any) -> HouseholderTransform:
         """The chart of a variable from its value, of the same shape, and the inputs of its random variable."""
         # the last parameter of a law of vectors has one dimension less than the value, no other has
         vector = bool(inputs) and inputs[-1].type.ndim == value.type.ndim - 1
@@ -228,7 +229,7 @@ class HouseholderTransform(Transform):
         V = value[..., None] if self.vector else value
         return pt.concatenate([V[..., k + 1 :, k] for k in range(len(self._lengths()))], axis=-1)
 
-    def forward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def forward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """Coordinates of an orthonormal matrix."""
         if self.n is None:
             chart = self._chart(value, inputs)
@@ -248,7 +249,7 @@ class HouseholderTransform(Transform):
                 X = _reflect(u, X[..., :, 1:])[..., 1:, :]
         return pt.concatenate(found, axis=-1)
 
-    def backward(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def backward(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """The orthonormal matrix with the given coordinates."""
         if self.n is None:
             chart = self._chart(value, inputs)
@@ -267,7 +268,7 @@ class HouseholderTransform(Transform):
         assert X is not None
         return X[..., 0] if self.vector else X
 
-    def log_jac_det(self, value: TensorVariable, *inputs) -> TensorVariable:
+    def log_jac_det(self, value: TensorVariable, *inputs: Any) -> TensorVariable:
         """Log density of normalised Haar measure in the coordinates, batch shaped."""
         if self.n is None:
             chart = self._chart(value, inputs)

@@ -82,7 +82,7 @@ def into_complement(x, O):
     """Make x a unit vector orthogonal to the rows of O, in two passes because of rounding errors."""
     n = len(x)
     for _ in range(2):
-        remove_rows(x, O)
+        remove_rows(x, O, len(O), n)
         norm = 0.0
         for i in range(n):
             norm += x[i] ** 2
@@ -92,9 +92,15 @@ def into_complement(x, O):
 
 
 @part
-def remove_rows(x, O):
-    """Subtract from x its projections on the orthonormal rows of O."""
-    k, n = O.shape
+def orthogonalise(x, O, k, n):
+    """Make x orthogonal to the first k rows of O, in two passes because of rounding errors."""
+    for _ in range(2):
+        remove_rows(x, O, k, n)
+
+
+@part
+def remove_rows(x, O, k, n):
+    """Subtract from the n entries of x its projections on the first k rows of O, which are orthonormal."""
     for l in range(k):
         dot = 0.0
         for i in range(n):

@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from pymc_stiefel.draws._complement import complement_vector, into_complement, remove_rows
+from pymc_stiefel.draws._complement import complement_vector, into_complement, orthogonalise
 from pymc_stiefel.draws._vectors import circle_deficit, envelope, fisher_bingham_vector, vmf_deficit, vmf_sign
 from pymc_stiefel.engine.jit.compiling import compiled, part
 from pymc_stiefel.normalizers._bessel import log_hyp0f1_vector
@@ -177,8 +177,7 @@ def _quadratic_pair(X, a, b, F, i, j, fit, rng):
 def _quadratic_column(f, q, others, fit, old, out, rng):
     """A column given the others: an exact Fisher-Bingham draw in their complement. ``old`` is the present column."""
     k, n = others.shape
-    for _ in range(2):
-        remove_rows(f, others)
+    orthogonalise(f, others, k, n)
     if n > 2 * k:
         return complement_vector(f, q, others, fit, out, rng)
     m = n - k
@@ -242,37 +241,31 @@ def bingham_rotations(X, a, b, sweeps, rng):
 
     Rotations do not change the determinant of a square X, so the signs of columns, which are uniform, are drawn last.
     """
-    n, p = X.shape
     for _ in range(sweeps):
-        for i in range(n):
-            for k in range(i):
-                first, second, cross = 0.0, 0.0, 0.0
-                for j in range(p):
-                    first += b[j] * X[i, j] * X[i, j]
-                    second += b[j] * X[k, j] * X[k, j]
-                    cross += b[j] * X[i, j] * X[k, j]
-                scale = a[i] - a[k]
-                cosine, sine = _axis_angle(0.5 * scale * (first - second), scale * cross, rng)
-                for j in range(p):
-                    x, y = X[i, j], X[k, j]
-                    X[i, j] = cosine * x + sine * y
-                    X[k, j] = cosine * y - sine * x
-        for j in range(p):
-            for l in range(j):
-                first, second, cross = 0.0, 0.0, 0.0
-                for i in range(n):
-                    first += a[i] * X[i, j] * X[i, j]
-                    second += a[i] * X[i, l] * X[i, l]
-                    cross += a[i] * X[i, j] * X[i, l]
-                scale = b[j] - b[l]
-                cosine, sine = _axis_angle(0.5 * scale * (first - second), scale * cross, rng)
-                for i in range(n):
-                    x, y = X[i, j], X[i, l]
-                    X[i, j] = cosine * x + sine * y
-                    X[i, l] = cosine * y - sine * x
-    for j in range(p):
+        _rotate_rows(X, a, b, rng)
+        _rotate_rows(X.T, b, a, rng)
+    for j in range(X.shape[1]):
         if rng.random() < 0.5:
             X[:, j] = -X[:, j]
+
+
+@part
+def _rotate_rows(X, a, b, rng):
+    """Rotate every pair of rows by an angle from its conditional law."""
+    n, p = X.shape
+    for i in range(n):
+        for k in range(i):
+            first, second, cross = 0.0, 0.0, 0.0
+            for j in range(p):
+                first += b[j] * X[i, j] * X[i, j]
+                second += b[j] * X[k, j] * X[k, j]
+                cross += b[j] * X[i, j] * X[k, j]
+            scale = a[i] - a[k]
+            cosine, sine = _axis_angle(0.5 * scale * (first - second), scale * cross, rng)
+            for j in range(p):
+                x, y = X[i, j], X[k, j]
+                X[i, j] = cosine * x + sine * y
+                X[k, j] = cosine * y - sine * x
 
 
 @part

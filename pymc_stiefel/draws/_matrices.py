@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from pymc_stiefel.draws._complement import orthogonalise
 from pymc_stiefel.draws._vectors import envelope, vmf_deficit, vmf_sign
 from pymc_stiefel.engine.jit.blas import copy_vector
 from pymc_stiefel.engine.jit.compiling import compiled, part
@@ -58,7 +59,7 @@ def _langevin_columns(n, s, bound, reject, X, g, z, rng):
         used = min(rows, p + j + 1)
         g[:] = 0.0
         g[j] = 1.0
-        _orthogonalise(g, X, j, used)
+        orthogonalise(g, X, j, used)
         length = 0.0
         for i in range(used):
             length += g[i] ** 2
@@ -83,23 +84,11 @@ def _langevin_columns(n, s, bound, reject, X, g, z, rng):
 
 
 @part
-def _orthogonalise(g, X, j, used):
-    """Orthogonalise g to the first j rows of X; twice, because of rounding errors."""
-    for _ in range(2):
-        for k in range(j):
-            dot = 0.0
-            for i in range(used):
-                dot += g[i] * X[k, i]
-            for i in range(used):
-                g[i] -= dot * X[k, i]
-
-
-@part
 def _place_column(X, j, used, g, z, kappa, m, rng):
     """Row j of X: von Mises-Fisher around g in the complement (dimension m) of the rows before it, from the noise z."""
     deficit = vmf_deficit(float(m), kappa, rng)
     for _ in range(2):
-        _orthogonalise(z, X, j, used)
+        orthogonalise(z, X, j, used)
         dot = 0.0
         for i in range(used):
             dot += z[i] * g[i]
@@ -116,18 +105,23 @@ def _place_column(X, j, used, g, z, kappa, m, rng):
 @part
 def _haar_across(frame, start, count, rng):
     """Rows ``start`` to ``start + count`` of ``frame``: uniform orthonormal, orthogonal to the rows before them."""
-    n = frame.shape[1]
     for j in range(start, start + count):
-        row = frame[j]
-        for i in range(n):
-            row[i] = rng.standard_normal()
-        _orthogonalise(row, frame, j, n)
-        norm = 0.0
-        for i in range(n):
-            norm += row[i] ** 2
-        norm = math.sqrt(norm)
-        for i in range(n):
-            row[i] /= norm
+        for i in range(frame.shape[1]):
+            frame[j, i] = rng.standard_normal()
+        _orthonormalise(frame, j)
+
+
+@part
+def _orthonormalise(frame, j):
+    """Row j of ``frame``: orthogonal to the rows before it, of length one."""
+    row, n = frame[j], frame.shape[1]
+    orthogonalise(row, frame, j, n)
+    norm = 0.0
+    for i in range(n):
+        norm += row[i] ** 2
+    norm = math.sqrt(norm)
+    for i in range(n):
+        row[i] /= norm
 
 
 # ---------------------------------------------------------------- Bingham laws of subspaces
@@ -165,16 +159,9 @@ def _subspace_proposal(q, c, bound, frame, gram, rng):
     """Propose a subspace, as orthonormal rows of ``frame``; return whether it is accepted."""
     p, n = frame.shape
     for j in range(p):
-        row = frame[j]
         for i in range(n):
-            row[i] = rng.standard_normal() / math.sqrt(c - q[i])
-        _orthogonalise(row, frame, j, n)
-        norm = 0.0
-        for i in range(n):
-            norm += row[i] ** 2
-        norm = math.sqrt(norm)
-        for i in range(n):
-            row[i] /= norm
+            frame[j, i] = rng.standard_normal() / math.sqrt(c - q[i])
+        _orthonormalise(frame, j)
     energy, log_det = 0.0, 0.0
     for j in range(p):  # Cholesky factor of X'(c - q)X, row by row
         for l in range(j + 1):

@@ -15,6 +15,9 @@ from pymc_stiefel.engine.blocks import Layout, groups
 Vector = NDArray[np.float64]
 Objective = Callable[[Vector], tuple[float, Vector]]
 
+MEMORY = 12
+"""Pairs of steps and gradient changes that are kept."""
+
 
 @dataclass(frozen=True)
 class Manifold:
@@ -99,7 +102,6 @@ def minimize(
     gtol: float,
     max_evaluations: int = 5000,
     max_iterations: float = np.inf,
-    memory: int = 12,
     report: Callable[[int, float, float], None] | None = None,
 ) -> Result:
     """Minimise ``objective`` (value and ambient gradient) from ``q`` until the Riemannian gradient is below ``gtol``.
@@ -109,7 +111,7 @@ def minimize(
     manifold = Manifold(layout)
     search = _LineSearch(objective, manifold)
     value, gradient = search.evaluate(q)
-    pairs: deque[tuple[Vector, Vector]] = deque(maxlen=memory)
+    pairs: deque[tuple[Vector, Vector]] = deque(maxlen=MEMORY)
     history = [value]
     iteration = 0
     while (norm := float(np.linalg.norm(gradient))) > gtol:
@@ -127,7 +129,7 @@ def minimize(
             pairs.clear()
             continue
         moved, new_value, new_gradient, step = found
-        pairs = deque(((manifold.project(moved, s), manifold.project(moved, y)) for s, y in pairs), maxlen=memory)
+        pairs = deque(((manifold.project(moved, s), manifold.project(moved, y)) for s, y in pairs), maxlen=MEMORY)
         s = manifold.project(moved, step * direction)
         y = new_gradient - manifold.project(moved, gradient)
         if s @ y > 1e-14 * np.linalg.norm(s) * np.linalg.norm(y):

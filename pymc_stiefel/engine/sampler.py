@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import math
 import sys
@@ -348,10 +347,3 @@ class Sampler:
             direction = way
             eps *= 2.0**way
         return eps
-
-    def snapshot(self) -> Chain:
-        """A copy of the state of the chain, for ``restore``."""
-        return copy.deepcopy(self.chain)
-
-    def restore(self, chain: Chain) -> None:
-        self.chain = copy.deepcopy(chain)

@@ -18,8 +18,8 @@ R = TypeVar("R")
 TOLERANCE = 1e-6  # allowed error of orthonormal and tangent matrices
 
 
-def _orthonormal(name: str, X: Any, others: dict[str, Any]) -> Matrix:
-    X = check.matrix(name, X)
+def _orthonormal(name: str, given: Any, others: dict[str, Any]) -> Matrix:
+    X = check.matrix(name, given)
     n, p = X.shape
     error = np.abs(X.T @ X - np.eye(p)).max()
     if n < p or error > TOLERANCE:
@@ -27,8 +27,8 @@ def _orthonormal(name: str, X: Any, others: dict[str, Any]) -> Matrix:
     return X
 
 
-def _tangent(name: str, r: Any, others: dict[str, Any]) -> Matrix:
-    X, r = others["X"], check.matrix(name, r, like=("X", others["X"]))
+def _tangent(name: str, given: Any, others: dict[str, Any]) -> Matrix:
+    X, r = others["X"], check.matrix(name, given, like=("X", others["X"]))
     error = np.abs(X.T @ r + r.T @ X).max()
     if error > TOLERANCE * max(1.0, np.abs(r).max()):
         raise ValueError(
@@ -37,9 +37,9 @@ def _tangent(name: str, r: Any, others: dict[str, Any]) -> Matrix:
     return r
 
 
-def _masses(name: str, masses: Any, others: dict[str, Any]) -> Matrix:
+def _masses(name: str, given: Any, others: dict[str, Any]) -> Matrix:
     p = others["X"].shape[1]
-    shape, masses = (p,) if name == "c" else (p, p), check.numbers(name, masses)
+    shape, masses = (p,) if name == "c" else (p, p), check.numbers(name, given)
     if masses.shape != shape or not (masses > 0).all() or not np.array_equal(masses, masses.T):
         raise ValueError(
             f"{name} must be positive{', symmetric' * (name == 'w')} of shape {shape}, got {masses.tolist()}"
@@ -57,16 +57,16 @@ def _batch(name: str, Z: Any, others: dict[str, Any]) -> Matrix:
     return check.matrix(name, Z, batch=True)
 
 
-def _square(name: str, Z: Any, others: dict[str, Any]) -> Matrix:
-    Z = check.matrix(name, Z, batch=True)
+def _square(name: str, given: Any, others: dict[str, Any]) -> Matrix:
+    Z = check.matrix(name, given, batch=True)
     if Z.shape[-2] != Z.shape[-1]:
         raise ValueError(f"{name} must be square, got shape {Z.shape}")
     return Z
 
 
-def _gradient(name: str, G: Any, others: dict[str, Any]) -> Matrix:
+def _gradient(name: str, given: Any, others: dict[str, Any]) -> Matrix:
     beside = next(iter(others))  # X or Z. Non-finite entries are allowed and give a non-finite result
-    G = np.asarray(G)
+    G = np.asarray(given)
     if G.dtype.kind not in "fiub" or G.shape != others[beside].shape or isinstance(G, np.ma.MaskedArray):
         raise ValueError(
             f"{name} must be real numbers of the shape {others[beside].shape} of {beside}, got {check.shown(G)}"

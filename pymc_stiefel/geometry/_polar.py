@@ -29,7 +29,8 @@ def polar(Z: Matrix) -> Matrix:
            [0., 1.]])
     """
     U, _, Vt = np.linalg.svd(Z, full_matrices=False)
-    return U @ Vt
+    X: Matrix = U @ Vt
+    return X
 
 
 @_checked()

@@ -47,7 +47,8 @@ def orthogonality_error(X: Matrix) -> Matrix:
     3.0
     """
     gram = np.swapaxes(X, -1, -2) @ X
-    return np.abs(gram - np.eye(X.shape[-1])).max(axis=(-2, -1))
+    error: Matrix = np.abs(gram - np.eye(X.shape[-1])).max(axis=(-2, -1))
+    return error
 
 
 @_checked()

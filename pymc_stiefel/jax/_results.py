@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import warnings
 from typing import Any
@@ -88,15 +89,14 @@ def to_inference_data(model: pm.Model, store: Store, attributes: dict[str, Any],
 
 def _from_dict(groups: dict[str, Any], coords: dict, dims: dict, attributes: dict[str, Any], library: Any) -> Any:
     try:
-        from arviz_base import from_dict, make_attrs
+        base: Any = importlib.import_module("arviz_base")
     except ImportError:  # ArviZ 0.x
-        from arviz import from_dict
-        from arviz.data.base import make_attrs
-
-        attrs = make_attrs(attributes, library=library)
+        base = importlib.import_module("arviz.data.base")
+        attrs = base.make_attrs(attributes, library=library)
+        from_dict: Any = importlib.import_module("arviz").from_dict
         return from_dict(**groups, coords=coords, dims=dims, posterior_attrs=attrs, save_warmup=False)
-    attrs = {"posterior": make_attrs(attributes, inference_library=library)}
-    return from_dict(data=groups, coords=coords, dims=dims, sample_dims=["chain", "draw"], attrs=attrs)
+    attrs = {"posterior": base.make_attrs(attributes, inference_library=library)}
+    return base.from_dict(data=groups, coords=coords, dims=dims, sample_dims=["chain", "draw"], attrs=attrs)
 
 
 def convergence_warnings(idata: Any, store: Store, model: pm.Model, target_accept: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -386,7 +386,7 @@ class _Run:
 
 
 @contextmanager
-def _progress(show: bool, total: int, chains: int):
+def _progress(show: bool, total: int, chains: int) -> Iterator[Callable[..., Any]]:
     """A function ``report(draws, describe)`` that moves a progress bar. Without a bar, no text is computed."""
     if not show:
         yield lambda done, describe: None

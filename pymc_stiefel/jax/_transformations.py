@@ -44,17 +44,25 @@ def _at(value: Schedule, count: Any) -> Any:
     return value(count) if callable(value) else value
 
 
-def _transformation(init_leaf, step_leaf, step_size, friction, temperature, noise_estimate, seed):
+def _transformation(
+    init_leaf: Callable[..., Any],
+    step_leaf: Callable[..., Any],
+    step_size: Schedule,
+    friction: float,
+    temperature: Schedule,
+    noise_estimate: float,
+    seed: Any,
+) -> optax.GradientTransformationExtraArgs:
     """The common part: schedules, random keys, and the loop over the leaves of a tree."""
     _check(friction, temperature, noise_estimate)
     keep = 1.0 - friction
     share = max(1.0 - keep**2 - 2.0 * noise_estimate, 0.0)  # fraction of the variance that noise adds
 
-    def init(params):
+    def init(params: Any) -> Any:
         momenta = jax.tree_util.tree_map_with_path(init_leaf, params)
         return SGHMCState(momenta, jax.random.PRNGKey(seed), jnp.zeros((), jnp.int32))
 
-    def update(grads, state, params=None, **extra):
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         if params is None:
             raise ValueError("this transformation moves on a manifold: call update(grads, state, params)")
         eps = _at(step_size, state.count)
@@ -75,7 +83,7 @@ def _transformation(init_leaf, step_leaf, step_size, friction, temperature, nois
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _matrix_momentum(path, X):
+def _matrix_momentum(path: Any, X: Any) -> tuple[jax.Array, jax.Array]:
     if X.ndim < 2 or X.shape[-2] < X.shape[-1]:
         raise ValueError(
             f"params{jax.tree_util.keystr(path)} has shape {X.shape}: an orthonormal matrix needs at least as many "
@@ -85,7 +93,9 @@ def _matrix_momentum(path, X):
     return jnp.zeros(X.shape[:-2] + (X.shape[-1],) * 2, X.dtype), jnp.zeros_like(X)
 
 
-def _matrix_step(X, momentum, G, eps, keep, noise, key):
+def _matrix_step(
+    X: Any, momentum: Any, G: Any, eps: Any, keep: float, noise: Any, key: Any
+) -> tuple[Any, tuple[Any, Any]]:
     A, B = momentum
     n, p = X.shape[-2:]
     c = jnp.full((*X.shape[:-2], p), 1.0 / n, X.dtype)  # in a unit of time a uniform matrix turns by about a radian
@@ -102,7 +112,7 @@ def _matrix_step(X, momentum, G, eps, keep, noise, key):
     return nearest(Y) - X, (A, B)
 
 
-def _free_step(x, r, g, eps, keep, noise, key):
+def _free_step(x: Any, r: Any, g: Any, eps: Any, keep: float, noise: Any, key: Any) -> tuple[Any, Any]:
     r = r - eps * g
     half = 0.5 * eps * r
     r = keep * r
@@ -287,10 +297,10 @@ def for_kernels(transformation: optax.GradientTransformation) -> optax.GradientT
     """
     inner = optax.with_extra_args_support(transformation)
 
-    def init(params):
+    def init(params: Any) -> Any:
         return inner.init(jax.tree.map(to_matrix, params))
 
-    def update(grads, state, params=None, **extra):
+    def update(grads: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         matrices = None if params is None else jax.tree.map(to_matrix, params)
         updates, state = inner.update(jax.tree.map(to_matrix, grads), state, matrices, **extra)
         return jax.tree.map(_from_matrix, updates, grads), state
@@ -325,7 +335,7 @@ def orthonormal_like(params: Any, seed: Any = 0) -> Any:
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.PRNGKey(seed), max(len(leaves), 1))
 
-    def draw(key, kernel):
+    def draw(key: Any, kernel: Any) -> Any:
         n, p = to_matrix(kernel).shape
         Q, R = jnp.linalg.qr(jax.random.normal(key, (n, p), kernel.dtype))
         return _from_matrix(Q * jnp.where(jnp.diagonal(R) < 0, -1.0, 1.0).astype(kernel.dtype), kernel)

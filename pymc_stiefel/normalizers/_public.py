@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba.extending import overload
 from numpy.typing import ArrayLike, NDArray
@@ -47,7 +49,9 @@ def log_hyp0f1_vector(n: float, kappa: float) -> tuple[float, float]:
     >>> bool(np.isclose(log_hyp0f1_vector(3.0, 2.0)[0], np.log(np.sinh(2) / 2)))
     True
     """
-    return _bessel.log_hyp0f1_vector(check.scalar("n", n, least=1.0), check.scalar("kappa", kappa, least=0.0))
+    n, kappa = check.scalar("n", n, least=1.0), check.scalar("kappa", kappa, least=0.0)
+    result: tuple[float, float] = _bessel.log_hyp0f1_vector(n, kappa)
+    return result
 
 
 def log_hyp0f1(n: float, s: ArrayLike) -> tuple[float, Vector]:
@@ -89,7 +93,8 @@ def log_hyp0f1(n: float, s: ArrayLike) -> tuple[float, Vector]:
     s = check.reals("s", s, 1)
     if not s.size:
         raise ValueError(f"s must have at least one singular value, got shape {s.shape}")
-    return _functions.log_hyp0f1(_rows(n, len(s)), s)
+    result: tuple[float, Vector] = _functions.log_hyp0f1(_rows(n, len(s)), s)
+    return result
 
 
 def log_hyp0f1_batch(n: float, s: ArrayLike) -> tuple[Vector, Vector]:
@@ -154,7 +159,8 @@ def log_bingham_vector(a: ArrayLike) -> tuple[float, Vector]:
     a = check.reals("a", a, 1)
     if not a.size:
         raise ValueError(f"a must have at least one eigenvalue, got shape {a.shape}")
-    return _bingham.log_bingham_vector(a)
+    result: tuple[float, Vector] = _bingham.log_bingham_vector(a)
+    return result
 
 
 def log_bingham(n: int, a: ArrayLike, b: ArrayLike) -> tuple[float, Vector]:
@@ -208,7 +214,7 @@ def log_bingham(n: int, a: ArrayLike, b: ArrayLike) -> tuple[float, Vector]:
     return float(value), b[0] * grad
 
 
-def _use_compiled(public, compiled) -> None:
+def _use_compiled(public: Any, compiled: Any) -> None:
     """Let compiled code that calls a public function use the compiled one, without argument checks."""
     overload(public)(lambda n, parameter: lambda n, parameter: compiled(n, parameter))
 

@@ -38,11 +38,11 @@ class Normalizer(Differentiable):
     def infer_shape(self, *args):
         return [(), args[-1][-1]]
 
-    def evaluate(self, *inputs: Any) -> tuple[float, NDArray]:
+    def evaluate(self, *inputs: Any) -> tuple[float, NDArray[Any]]:
         """Value and gradient at finite numbers."""
         raise NotImplementedError
 
-    def bend(self, *inputs: Any) -> NDArray:
+    def bend(self, *inputs: Any) -> NDArray[Any]:
         """The derivative of the gradient in the direction of the last input, at finite numbers."""
         raise NotImplementedError
 

@@ -64,21 +64,26 @@ def as_float(Z: Any) -> Any:
 # ---------------------------------------------------------------- polar factor
 
 
-class Polar(Differentiable):
-    """Nearest orthonormal matrix, or nearest rotation if ``special``; NaN where the argument is not finite."""
+class _MatrixOp(Differentiable):
+    """From matrices of one shape to a matrix of that shape; ``special`` for rotations."""
 
     __props__ = ("special",)
-    gufunc_signature = "(n,p)->(n,p)"
 
     def __init__(self, special: bool = False):
         self.special = special
 
-    def make_node(self, Z):
-        Z = as_float(Z)
-        return Apply(self, [Z], [Z.type()])
+    def make_node(self, *matrices):
+        inputs = [as_float(X) for X in matrices]
+        return Apply(self, inputs, [inputs[0].type()])
 
     def infer_shape(self, *args):
         return [args[-1][0]]
+
+
+class Polar(_MatrixOp):
+    """Nearest orthonormal matrix, or nearest rotation if ``special``; NaN where the argument is not finite."""
+
+    gufunc_signature = "(n,p)->(n,p)"
 
     def perform(self, node, inputs, outputs):
         (Z,) = inputs
@@ -88,21 +93,10 @@ class Polar(Differentiable):
         return [PolarPullback(self.special)(inputs[0], cotangents[0])]
 
 
-class PolarPullback(Differentiable):
+class PolarPullback(_MatrixOp):
     """Gradient in ``Z`` of a function of the polar factor, given its gradient there."""
 
-    __props__ = ("special",)
     gufunc_signature = "(n,p),(n,p)->(n,p)"
-
-    def __init__(self, special: bool = False):
-        self.special = special
-
-    def make_node(self, Z, G):
-        Z, G = as_float(Z), as_float(G)
-        return Apply(self, [Z, G], [Z.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
 
     def perform(self, node, inputs, outputs):
         Z, G = (np.asarray(x, dtype=np.float64) for x in inputs)
@@ -119,21 +113,10 @@ class PolarPullback(Differentiable):
         return [PolarCurvature(self.special)(Z, G, cotangents[0]), self(Z, cotangents[0])]
 
 
-class PolarCurvature(Differentiable):
+class PolarCurvature(_MatrixOp):
     """Derivative of ``PolarPullback`` in ``Z``, in the direction of its last input."""
 
-    __props__ = ("special",)
     gufunc_signature = "(n,p),(n,p),(n,p)->(n,p)"
-
-    def __init__(self, special: bool = False):
-        self.special = special
-
-    def make_node(self, Z, G, C):
-        Z, G, C = as_float(Z), as_float(G), as_float(C)
-        return Apply(self, [Z, G, C], [Z.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
 
     def perform(self, node, inputs, outputs):
         Z, G, C = (np.ascontiguousarray(x, dtype=np.float64) for x in inputs)
@@ -142,7 +125,7 @@ class PolarCurvature(Differentiable):
         outputs[0][0] = result.astype(node.outputs[0].dtype)
 
 
-def polar_numpy(Z: NDArray, special: bool) -> NDArray:
+def polar_numpy(Z: NDArray[Any], special: bool) -> NDArray[Any]:
     """``geometry.polar`` or ``geometry.rotation`` of one matrix, or the matrix itself if it is orthonormal already."""
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.dot(Z.T, Z).ravel()  # PyMC evaluates this for every draw, nearly always orthonormal already
@@ -168,21 +151,10 @@ def rotation(Z: Any) -> Any:
 # ---------------------------------------------------------------- checks
 
 
-class CheckedProjection(Differentiable):
+class CheckedProjection(_MatrixOp):
     """The polar factor of a matrix that must already be close to the manifold; anything else is an error."""
 
-    __props__ = ("special",)
     gufunc_signature = "(n,p)->(n,p)"
-
-    def __init__(self, special: bool = False):
-        self.special = special
-
-    def make_node(self, X):
-        X = as_float(X)
-        return Apply(self, [X], [X.type()])
-
-    def infer_shape(self, *args):
-        return [args[-1][0]]
 
     def perform(self, node, inputs, outputs):
         (X,) = inputs
@@ -199,7 +171,7 @@ class _CheckedBatch(Blockwise):
         return False
 
 
-def project_numpy(X: NDArray, *, special: bool, what: str) -> NDArray:
+def project_numpy(X: NDArray[Any], *, special: bool, what: str) -> NDArray[Any]:
     """Project matrices (last two dimensions) that are off by rounding errors only; raise an error for all others."""
     tolerance = manifold_tolerance(str(X.dtype))
     if not np.isfinite(X).all():
@@ -254,7 +226,8 @@ def guard(logp: TensorVariable, X: TensorVariable, *, vector: bool = False, spec
     inner_X = pt.tensor("X", dtype=X.dtype, shape=(None,) * X.ndim)
     inside = pt.switch(on_manifold(inner_X, vector=vector, special=special), inner_logp, -np.inf)
     inside = inside.astype(logp.dtype)
-    return ManifoldGuard([inner_logp, inner_X], [inside], inline=True, name="ManifoldGuard")(logp, X)
+    result: Any = ManifoldGuard([inner_logp, inner_X], [inside], inline=True, name="ManifoldGuard")(logp, X)
+    return result
 
 
 def without_manifold_check(graphs):

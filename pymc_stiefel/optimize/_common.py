@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -14,10 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pymc_stiefel._checks import whole
 from pymc_stiefel.compile._density import ModelDensity
-from pymc_stiefel.steps._base import check_values
+from pymc_stiefel.steps._base import Point, check_values
 
 
-class Optimum(dict):
+class Optimum(dict[str, Any]):
     """Names and values of the variables at an optimum: a dict that ``initvals`` of ``pm.sample`` takes.
 
     Attributes
@@ -49,18 +50,20 @@ class Optimum(dict):
     n_evaluations: int
     converged: bool
 
-    def _describe(self, **facts) -> Optimum:
+    def _describe(self, **facts: Any) -> Optimum:
         for name, fact in facts.items():
             setattr(self, name, fact)
         return self
 
 
-def positive(**given) -> None:
+def positive(**given: Any) -> None:
     for name, value in given.items():
         whole(name, value)
 
 
-def compiled(model, vars, start, random_seed, compile_kwargs) -> tuple[ModelDensity, dict[str, np.ndarray]]:
+def compiled(
+    model: pm.Model, vars: Any, start: Mapping[str, Any] | None, random_seed: Any, compile_kwargs: dict[str, Any] | None
+) -> tuple[ModelDensity, Point]:
     """The density without Jacobians, and the point to start from."""
     values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
     check_values(model, values, "the optimiser", needs_manifold=False)
@@ -73,7 +76,7 @@ def compiled(model, vars, start, random_seed, compile_kwargs) -> tuple[ModelDens
     return density, point
 
 
-def checked_start(density: ModelDensity, point, rng: np.random.Generator | None = None) -> np.ndarray:
+def checked_start(density: ModelDensity, point: Point, rng: np.random.Generator | None = None) -> np.ndarray:
     flat = density.on_manifold(density.pack(point))
     if rng is not None:
         density.draw_batches(rng)
@@ -87,7 +90,9 @@ def checked_start(density: ModelDensity, point, rng: np.random.Generator | None 
     return flat
 
 
-def reader(model: pm.Model, density: ModelDensity, point, transformed: bool = False) -> Callable[[np.ndarray], Optimum]:
+def reader(
+    model: pm.Model, density: ModelDensity, point: Point, transformed: bool = False
+) -> Callable[[np.ndarray], Optimum]:
     """A function that gives the constrained values of all free variables at a flat vector; or also transformed ones."""
     names = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
     on_manifold = {model.values_to_rvs[slot.value].name for slot in density.slots if slot.block is not None}
@@ -114,7 +119,7 @@ def reader(model: pm.Model, density: ModelDensity, point, transformed: bool = Fa
 class progress:
     """A progress bar as a context manager; it yields a function that shows a text, or does nothing without a bar."""
 
-    def __init__(self, name: str, total: int | None, wanted: bool, theme=None):
+    def __init__(self, name: str, total: int | None, wanted: bool, theme: Any = None):
         columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         console = None if theme is None else Console(theme=theme)
         self.bar = Progress(*columns, TextColumn("{task.fields[text]}"), console=console, disable=not wanted)
@@ -124,5 +129,5 @@ class progress:
         self.bar.start()
         return lambda text: self.bar.update(self.task, advance=1, text=text)
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ def find_MAP(
     *,
     seed: int | None = None,
     gtol: float = 1e-8,
-    compile_kwargs: dict | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
     **others: Any,
 ) -> Any:
     r"""Maximum of the posterior density, with orthonormal variables on their manifolds.
@@ -100,13 +100,13 @@ def find_MAP(
         raise ValueError("find_MAP needs the whole data, but this model has pm.Minibatch: use minimize_stochastic")
     flat = checked_start(density, point)
 
-    def objective(q):
+    def objective(q: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = density(q)
         return -value, -gradient
 
     with progress("MAP", None, progressbar, progressbar_theme) as update:
 
-        def run(q):
+        def run(q: np.ndarray) -> _lbfgs.Result:
             return _lbfgs.minimize(
                 objective,
                 q,
@@ -135,7 +135,7 @@ def find_MAP(
     return (optimum, best) if return_raw else optimum
 
 
-def _renamed(start, model, seed, others: dict[str, Any]):
+def _renamed(start: Any, model: Any, seed: Any, others: dict[str, Any]) -> tuple[Any, Any, Any, float]:
     """Arguments by one name: those of PyMC 6.4 are taken as they are, those of version 0.1 with a warning."""
     if isinstance(start, pm.Model):
         _warn("find_MAP takes `model` by name: `start` comes first, as in pm.find_MAP")
@@ -157,7 +157,12 @@ def _warn(message: str) -> None:
     warnings.warn(f"{message}. The old form will be an error in version 0.3.", FutureWarning, stacklevel=4)
 
 
-def _over_components(objective, density: ModelDensity, best: _lbfgs.Result, run) -> _lbfgs.Result:
+def _over_components(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    density: ModelDensity,
+    best: _lbfgs.Result,
+    run: Callable[[np.ndarray], _lbfgs.Result],
+) -> _lbfgs.Result:
     """The two components of O(n) are not connected: try the other one, from the best flip of a column."""
     layout = density.layout
     for m in [m for policy, first, count, *_ in layout.flips if policy == FLIPPED for m in range(first, first + count)]:

@@ -14,7 +14,7 @@ from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import model_density
 from pymc_stiefel.engine import lbfgs
 from pymc_stiefel.engine.adaptation.search import ITERATIONS, TOLERANCE
-from pymc_stiefel.engine.blocks import NEVER
+from pymc_stiefel.engine.blocks import NEVER, Layout
 from pymc_stiefel.optimize._common import Optimum, positive, reader
 
 __all__ = ["TrappedChain", "initial_points", "trapped"]
@@ -37,7 +37,7 @@ def initial_points(
     agree: int = 3,
     keep: str = "matrices",
     random_seed: int | None = None,
-    compile_kwargs: dict | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
 ) -> list[Optimum]:
     """Starting points of chains by a thorough search, for models whose chains end up in different modes.
 
@@ -156,7 +156,7 @@ def trapped(
     starts: Sequence[Optimum] = (),
     nats: float = APART,
     factor: float = 2.0,
-    compile_kwargs: dict | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
 ) -> list[TrappedChain]:
     """Chains far below the best known mode. R-hat cannot show this if all chains agree on a worse mode.
 
@@ -220,7 +220,7 @@ def trapped(
 class _Searcher:
     """The sampler's density of a model, and optimisation of it."""
 
-    def __init__(self, model: pm.Model, compile_kwargs: dict | None = None):
+    def __init__(self, model: pm.Model, compile_kwargs: dict[str, Any] | None = None):
         self.make_point = make_initial_point_fn(model=model)
         point = self.make_point(0)
         values = model.continuous_value_vars
@@ -238,7 +238,7 @@ class _Searcher:
         raise ValueError("the model has no start with a finite log density in 20: give `initval` to its variables")
 
     def climb(self, q: np.ndarray, iterations: int, matrices_only: bool = False) -> lbfgs.Result:
-        def loss(q):
+        def loss(q: np.ndarray) -> tuple[float, np.ndarray]:
             self.evaluations += 1
             value, gradient = self.density(q)
             if matrices_only:
@@ -274,7 +274,7 @@ class _Searcher:
         return q, value
 
 
-def _sign_moves(layout) -> list[np.ndarray]:
+def _sign_moves(layout: Layout) -> list[np.ndarray]:
     """Places in a flat vector that a change of sign flips, for every kind that the layout allows."""
     moves = []
     for policy, first, count, stride, length in layout.flips.tolist():

@@ -31,11 +31,11 @@ def minimize_stochastic(
     steps_per_epoch: int | None = None,
     scales: Mapping[str, Any] | None = None,
     start: Mapping[str, Any] | None = None,
-    vars=None,
+    vars: Any = None,
     callback: Callable[[int, float, dict[str, np.ndarray]], Any] | None = None,
     progressbar: bool = True,
     random_seed: int | None = None,
-    compile_kwargs: dict | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
 ) -> Optimum:
     r"""Momentum SGD on the manifold: :class:`OrthogonalSGHMC` with its noise off.
 
@@ -139,7 +139,7 @@ def minimize_stochastic(
     )
 
 
-def _schedule(schedule) -> Callable[[float], float]:
+def _schedule(schedule: str | Callable[[float], float]) -> Callable[[float], float]:
     if callable(schedule):
         return schedule
     known: dict[str, Callable[[float], float]] = {
@@ -152,7 +152,12 @@ def _schedule(schedule) -> Callable[[float], float]:
 
 
 def _descent(
-    density: ModelDensity, metric: Metric, step_size: float | Callable, friction: float, n_steps: int, rng
+    density: ModelDensity,
+    metric: Metric,
+    step_size: float | Callable[[int], float],
+    friction: float,
+    n_steps: int,
+    rng: np.random.Generator,
 ) -> StochasticSampler:
     """The sampler with its noise off."""
     settings = checked_settings(

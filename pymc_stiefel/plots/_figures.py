@@ -121,12 +121,12 @@ def small_multiples(draws: xr.DataArray, ax: Any, size: tuple[float, float], plo
     return figure
 
 
-def name_largest(axis: Any, place: Any, middle: Any, low: Any, high: Any, names: list[str], count: int = 5) -> None:
-    """Names above (or below) the largest entries, leaving out those that would collide, and zeros."""
+def name_largest(axis: Any, place: Any, middle: Any, low: Any, high: Any, names: list[str]) -> None:
+    """Names above (or below) the five largest entries, leaving out those that would collide, and zeros."""
     taken: list[int] = []
     room = max(0.05, 0.013 * max(map(len, names))) * len(middle)
     for i in np.argsort(-np.abs(middle)):
-        if len(taken) == count or middle[i] == 0:
+        if len(taken) == 5 or middle[i] == 0:
             break
         if all(abs(int(i) - other) > room for other in taken):
             taken.append(int(i))
@@ -143,13 +143,13 @@ def name_largest(axis: Any, place: Any, middle: Any, low: Any, high: Any, names:
     axis.margins(y=0.18)
 
 
-def label_features(axis: Any, draws: xr.DataArray, place: Any, width: float = 7.0) -> None:
-    """Features along the x axis of a picture ``width`` inches wide: names upright, as many as fit, or numbers."""
+def label_features(axis: Any, draws: xr.DataArray, place: Any) -> None:
+    """Features along the x axis of a picture seven inches wide: names upright, as many as fit, or numbers."""
     axis.set_xlabel(dim_name(draws, -2))
     names = labels(draws, -2)
     if named(draws, -2):
-        every = -(-len(names) // int(width * 11))
-        size = min(7.0, 0.8 * 65 * width / len(names) * every)
+        every = -(-len(names) // 77)
+        size = min(7.0, 364 / len(names) * every)
         axis.set_xticks(place[::every], names[::every], rotation=90, fontsize=size)
     elif numeric(draws) and np.array_equal(place, np.arange(len(names))):  # columns of a picture, with their numbers
         chosen = np.unique(np.linspace(0, len(names) - 1, 7).astype(int))
@@ -236,7 +236,8 @@ def dim_name(draws: xr.DataArray, axis: int) -> str:
 
 
 def quantiles(draws: xr.DataArray, *levels: float) -> NDArray[np.float64]:
-    return np.quantile(draws.values, levels, axis=(0, 1))
+    found: NDArray[np.float64] = np.quantile(draws.values, levels, axis=(0, 1))
+    return found
 
 
 def first_two(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -246,18 +247,16 @@ def first_two(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([centre, np.linalg.svd(residual, full_matrices=False)[2][0]], axis=1)
 
 
-def density(
-    values: NDArray[np.float64], grid: NDArray[np.float64], bounds: tuple[float, float] | None = (0.0, 90.0)
-) -> NDArray[np.float64]:
-    """Gaussian kernel density with Silverman's bandwidth, reflected at ``bounds``; draws are binned for speed."""
+def density(values: NDArray[np.float64], grid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Kernel density of angles (Silverman's bandwidth), reflected at 0 and 90 degrees; draws are binned for speed."""
     spread = min(values.std(), float(np.subtract(*np.percentile(values, [75, 25]))) / 1.34) or values.std()
     step = grid[1] - grid[0]
     width = max(1.06 * spread * len(values) ** -0.2, step)
     counts, edges = np.histogram(values, bins=len(grid), range=(grid[0] - step / 2, grid[-1] + step / 2))
     centres = (edges[1:] + edges[:-1]) / 2
-    points = [centres] if bounds is None else [centres, 2 * bounds[0] - centres, 2 * bounds[1] - centres]
-    kernel = sum(np.exp(-0.5 * ((grid[:, None] - c[None]) / width) ** 2) for c in points)
-    return np.asarray(kernel @ counts) / (len(values) * width * np.sqrt(2 * np.pi))
+    kernel = sum(np.exp(-0.5 * ((grid[:, None] - c[None]) / width) ** 2) for c in (centres, -centres, 180 - centres))
+    heights: NDArray[np.float64] = np.asarray(kernel @ counts) / (len(values) * width * np.sqrt(2 * np.pi))
+    return heights
 
 
 def rank_shares(values: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]:
@@ -265,4 +264,5 @@ def rank_shares(values: NDArray[np.float64], n_bins: int) -> NDArray[np.float64]
     ranks = values.ravel().argsort().argsort().reshape(values.shape)
     bins = ranks * n_bins // values.size
     counts = np.stack([np.bincount(row, minlength=n_bins) for row in bins])
-    return counts * n_bins / values.shape[1]
+    shares: NDArray[np.float64] = counts * n_bins / values.shape[1]
+    return shares

@@ -114,7 +114,7 @@ def plot_scores(
     return figure
 
 
-def _ellipses(points: NDArray, prob: float) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+def _ellipses(points: NDArray[Any], prob: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Centre, axes and angle of an ellipse for each of the points ``(chain, draw, k, 2)``."""
     flat = points.reshape(-1, *points.shape[2:])
     centre = flat.mean(axis=0)
@@ -124,7 +124,7 @@ def _ellipses(points: NDArray, prob: float) -> tuple[NDArray, NDArray, NDArray, 
     return centre, axes[:, 1], axes[:, 0], np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
 
 
-def _draw_ellipses(axis: Any, ellipses: tuple[NDArray, ...], colour: str, alpha: float) -> None:
+def _draw_ellipses(axis: Any, ellipses: tuple[NDArray[Any], ...], colour: str, alpha: float) -> None:
     from matplotlib.collections import EllipseCollection
 
     centre, *shape = ellipses
@@ -134,7 +134,7 @@ def _draw_ellipses(axis: Any, ellipses: tuple[NDArray, ...], colour: str, alpha:
 
 def _draw_arrows(
     axis: Any, loadings: xr.DataArray, factors: list[int], prob: float, reach: float, count: int
-) -> tuple[NDArray, list[str]]:
+) -> tuple[NDArray[Any], list[str]]:
     """Arrows of the longest loadings; returns their tips and labels."""
     tips, *shape, angles = _ellipses(loadings.values[..., factors], prob)
     lengths = np.linalg.norm(tips, axis=1)
@@ -148,7 +148,7 @@ def _draw_arrows(
     return tips, [names[k] for k in longest]
 
 
-def _draw_labels(axis: Any, tips: NDArray, names: list[str]) -> None:
+def _draw_labels(axis: Any, tips: NDArray[Any], names: list[str]) -> None:
     """Labels beside the tips, as near as possible without overlapping."""
     from matplotlib.patheffects import withStroke
     from scipy.optimize import isotonic_regression

@@ -44,7 +44,7 @@ def make_step(
     kinds = [*map(type, provided), *selected]
     if len(kinds) != 1 or not issubclass(kinds[0], ManifoldHMC):
         raise Unsupported(f"its steps are {', '.join(kind.__name__ for kind in kinds)}")
-    step: Any = mcmc.instantiate_steppers(
+    step: ManifoldHMC = mcmc.instantiate_steppers(
         model,
         provided,
         selected,

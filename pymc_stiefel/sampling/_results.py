@@ -44,7 +44,7 @@ def make_traces(
 class Recorder:
     """Writes the draws of one chain to its trace, and passes them to the callback."""
 
-    def __init__(self, run: ChainRun, trace: NDArray, callback: Callable | None) -> None:
+    def __init__(self, run: ChainRun, trace: NDArray, callback: Callable[..., Any] | None) -> None:
         self.run, self.trace, self.callback = run, trace, callback
         self.divergences = 0
 

@@ -65,7 +65,7 @@ def sample(
     return_inferencedata: bool = True,
     idata_kwargs: dict[str, Any] | None = None,
     nuts_sampler_kwargs: dict[str, Any] | None = None,
-    callback: Callable | None = None,
+    callback: Callable[..., Any] | None = None,
     mp_ctx: Any = None,
     blas_cores: int | str | None = "auto",
     model: pm.Model | None = None,
@@ -189,7 +189,7 @@ class StiefelSampler:
         self,
         step: Any = None,
         *,
-        callback: Callable | None = None,
+        callback: Callable[..., Any] | None = None,
         blas_cores: int | str | None = "auto",
         progressbar_theme: Any = None,
         return_inferencedata: bool = True,
@@ -256,7 +256,9 @@ class StiefelSampler:
                 check(result, model, target_accept=run.step.settings.target_accept)
         return result
 
-    def _prepare(self, model: pm.Model, chains: int, initvals: Any, random_seed: Any, compile_kwargs: dict) -> _Run:
+    def _prepare(
+        self, model: pm.Model, chains: int, initvals: Any, random_seed: Any, compile_kwargs: dict[str, Any]
+    ) -> _Run:
         """The step and the starts, or :class:`Unsupported`."""
         foreign = {name: value for name, value in self._handed_on.items() if name in FOREIGN and value != "pymc"}
         if foreign:
@@ -283,11 +285,16 @@ class _Run:
 
     lengths: tuple[int, int | None]  # draws, and tuning draws
 
-    def __init__(self, model: pm.Model, step: ManifoldHMC, starts: list, rngs: list[np.random.Generator]) -> None:
+    def __init__(self, model: pm.Model, step: ManifoldHMC, starts: list[Any], rngs: list[np.random.Generator]) -> None:
         self.model, self.step, self.starts, self.rngs = model, step, starts, rngs
 
     def result(
-        self, names: Sequence[str] | None, sampler: StiefelSampler, cores: int, common: dict, returned: dict
+        self,
+        names: Sequence[str] | None,
+        sampler: StiefelSampler,
+        cores: int,
+        common: dict[str, Any],
+        returned: dict[str, Any],
     ) -> Any:
         """All draws, as ``pm.sample`` returns them."""
         (draws, tune), step = self.lengths, self.step

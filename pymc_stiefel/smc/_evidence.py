@@ -42,7 +42,7 @@ class Evidence(NamedTuple):
     chains: np.ndarray
 
 
-def log_marginal_likelihood(idata) -> Evidence:
+def log_marginal_likelihood(idata: Any) -> Evidence:
     """The log marginal likelihood of a model, as estimated by ``pm.sample_smc``.
 
     Parameters
@@ -97,7 +97,12 @@ def _last(row: Any) -> float:
 
 
 def compare_ranks(
-    models: Mapping[Hashable, pm.Model], draws: int = 1000, *, chains: int = 4, random_seed: int | None = None, **kwargs
+    models: Mapping[Hashable, pm.Model],
+    draws: int = 1000,
+    *,
+    chains: int = 4,
+    random_seed: int | None = None,
+    **kwargs: Any,
 ) -> pd.DataFrame:
     """Posterior probabilities of models, such as factor models of different ranks.
 

@@ -77,7 +77,7 @@ class ManifoldSMC(SMC_KERNEL):
     True
     """
 
-    stats_dtypes_shapes: ClassVar[dict[str, tuple[type, list]]] = {
+    stats_dtypes_shapes: ClassVar[dict[str, tuple[type, list[int]]]] = {
         "log_marginal_likelihood": (float, []),
         "beta": (float, []),
         "accept_rate": (float, []),
@@ -90,11 +90,11 @@ class ManifoldSMC(SMC_KERNEL):
     def __init__(
         self,
         draws: int = 2000,
-        start=None,
-        model=None,
-        random_seed=None,
+        start: dict[str, Any] | None = None,
+        model: pm.Model | None = None,
+        random_seed: Any = None,
         threshold: float = 0.5,
-        compile_kwargs: dict | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
         *,
         correlation_threshold: float = 0.2,
         max_moves: int = 40,
@@ -246,7 +246,7 @@ class ManifoldSMC(SMC_KERNEL):
         }
 
 
-def _check(model, draws, max_moves, max_treedepth, **fractions) -> None:
+def _check(model: pm.Model, draws: int, max_moves: int, max_treedepth: int, **fractions: float) -> None:
     if model.discrete_value_vars:
         names = [value.name for value in model.discrete_value_vars]
         raise ValueError(
@@ -257,8 +257,8 @@ def _check(model, draws, max_moves, max_treedepth, **fractions) -> None:
         raise ValueError("the model has no free variables to sample")
     for name, value, least in (("draws", draws, 2), ("max_moves", max_moves, 1), ("max_treedepth", max_treedepth, 1)):
         _checks.whole(name, value, least)
-    for name, value in fractions.items():
-        _checks.real(name, value, 0, 1)
+    for name, fraction in fractions.items():
+        _checks.real(name, fraction, 0, 1)
     if model.potentials:
         names = [potential.name for potential in model.potentials]
         warnings.warn(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,8 @@ class Ahead:
     @property
     def last(self) -> np.ndarray:
         """The state returned last."""
-        return self.states[self.place - 1]
+        state: np.ndarray = self.states[self.place - 1]
+        return state
 
 
 class ManifoldStep(ArrayStepShared):
@@ -85,7 +87,7 @@ class ManifoldStep(ArrayStepShared):
 
     @property
     def tune(self) -> bool:
-        return self.chain.tune
+        return bool(self.chain.tune)
 
     @tune.setter
     def tune(self, tune: bool) -> None:
@@ -97,14 +99,14 @@ class ManifoldStep(ArrayStepShared):
         self._here = self.ahead = None
         self.tune = tune
 
-    def set_rng(self, rng) -> None:
+    def set_rng(self, rng: Any) -> None:
         """PyMC 5 calls this at the start of a chain."""
         self.rng = get_random_generator(rng, copy=False)
         if multiprocessing.parent_process() is not None and self._density.layout.size <= SMALL:
             # PyMC limits the threads of BLAS except in forked workers, where chains then fight over the cores
             threadpool_limits(limits=1, user_api="blas")
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """PyMC 6 calls this at the start of a chain."""
         self.set_rng(rng)
 
@@ -171,7 +173,7 @@ class ManifoldStep(ArrayStepShared):
             stats["perf_counter_start"] = start + place * seconds
         return Ahead(states, points, statistics, seconds)
 
-    def astep(self, q0):
+    def astep(self, q0: Any) -> Any:
         """Not used: a state is packed in the order of the engine, not in PyMC's."""
         raise NotImplementedError
 
@@ -218,7 +220,7 @@ class ManifoldStep(ArrayStepShared):
                 )
 
 
-def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True) -> None:
+def check_values(model: pm.Model, values: Sequence[Any], step: str, needs_manifold: bool = True) -> None:
     """Raise an error for variables without a gradient; warn if none is orthonormal."""
     discrete = [f"{value.name} ({value.dtype})" for value in values if value.dtype not in continuous_types]
     if discrete:
@@ -238,7 +240,7 @@ def check_values(model: pm.Model, values, step: str, needs_manifold: bool = True
 
 
 def _short(point: Point) -> str:
-    def show(value):
+    def show(value: Any) -> str:
         text = np.array2string(np.asarray(value).ravel()[:4], precision=4, separator=", ")
         return text if np.size(value) <= 4 else f"{text[:-1]}, ...]"
 

@@ -67,7 +67,7 @@ class ManifoldHMC(ManifoldStep):
 
     def __init__(
         self,
-        vars=None,
+        vars: Any = None,
         *,
         step_size: float | None = None,
         n_steps: int | None = None,
@@ -81,10 +81,10 @@ class ManifoldHMC(ManifoldStep):
         reflect: bool | None = None,
         model: pm.Model | None = None,
         blocked: bool = True,
-        rng=None,
+        rng: Any = None,
         initial_point: dict[str, np.ndarray] | None = None,
-        compile_kwargs: dict | None = None,
-    ):
+        compile_kwargs: dict[str, Any] | None = None,
+    ) -> None:
         model = model_of(model)
         _checks.mapping("compile_kwargs", compile_kwargs)
         for name, value in {"adapt_step_size": adapt_step_size, "reflect": reflect}.items():
@@ -123,12 +123,12 @@ class ManifoldHMC(ManifoldStep):
         density = self._density
         self._sampler = Sampler(density.layout, density.address, self.settings, self.rng, density.extra)
 
-    def set_rng(self, rng) -> None:
+    def set_rng(self, rng: Any) -> None:
         super().set_rng(rng)
         given = self._is_start_given()
         self._start_given = self._start_given if given is None else given
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         super().setup_chain(rng, tune, draws)
         self._sampler.tuning = tune
 
@@ -150,7 +150,7 @@ class ManifoldHMC(ManifoldStep):
         return self._density
 
     @property
-    def _matrices(self) -> list:
+    def _matrices(self) -> list[Any]:
         return [slot.value for slot in self._density.slots if slot.block is not None]
 
     def new_chain(self, rng: np.random.Generator) -> tuple[Sampler, ModelDensity]:
@@ -177,7 +177,7 @@ class ManifoldHMC(ManifoldStep):
         return states, [self._statistics(row, kept) for row in sampler.statistics.tolist()]
 
     @staticmethod
-    def _statistics(row: tuple, kept: bool) -> Statistics:
+    def _statistics(row: tuple[Any, ...], kept: bool) -> Statistics:
         stats = ManifoldHMC.blank_stats.copy()  # a draw is so short that this overhead matters
         stats.update(zip(NAMES, row, strict=True))
         stats["reached_max_treedepth"] = kept and stats["reached_max_treedepth"]
@@ -335,7 +335,7 @@ class StiefelNUTS(ManifoldHMC):
     weigh_flips = True
 
     @staticmethod
-    def competence(var, has_grad):
+    def competence(var: Any, has_grad: bool) -> Competence:
         """Ideal for the continuous variables of a model with an orthonormal one that has no step yet."""
         choice = choice_of_steps()
         if choice is None or choice.external or not has_grad or var.dtype not in continuous_types:
@@ -356,7 +356,7 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def _checked_settings(**given) -> Settings:
+def _checked_settings(**given: Any) -> Settings:
     """The settings, or an error that names the wrong one and its value."""
     for name, check in _KINDS.items():
         if given[name] is not None or name not in ("step_size", "n_steps", "path_length"):

@@ -43,7 +43,8 @@ class PolynomialDecay:
             _checks.real(name, getattr(self, name), 0)
 
     def __call__(self, draw: int) -> float:
-        return self.initial * (1.0 + draw / self.after) ** -self.power
+        factor: float = (1.0 + draw / self.after) ** -self.power
+        return self.initial * factor
 
 
 @dataclass(frozen=True)

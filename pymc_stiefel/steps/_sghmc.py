@@ -139,7 +139,7 @@ class OrthogonalSGHMC(ManifoldStep):
 
     def __init__(
         self,
-        vars=None,
+        vars: Any = None,
         *,
         step_size: float | Callable[[int], float],
         friction: float = 0.1,
@@ -151,10 +151,10 @@ class OrthogonalSGHMC(ManifoldStep):
         temperature: float | Callable[[int], float] = 1.0,
         model: pm.Model | None = None,
         blocked: bool = True,
-        rng=None,
+        rng: Any = None,
         initial_point: dict[str, np.ndarray] | None = None,
-        compile_kwargs: dict | None = None,
-    ):
+        compile_kwargs: dict[str, Any] | None = None,
+    ) -> None:
         model = model_of(model)
         _checks.flag("resample", resample)
         _checks.mapping("scales", scales)
@@ -243,7 +243,7 @@ class OrthogonalSGHMC(ManifoldStep):
     _make_progressbar_update_functions = staticmethod(NUTS._make_progressbar_update_functions)
 
 
-def checked_settings(**given) -> StochasticSettings:
+def checked_settings(**given: Any) -> StochasticSettings:
     """The settings, or an error that names the wrong one and its value."""
     for name, least in (("friction", 0.0), ("noise_estimate", -np.inf)):
         given[name] = _checks.real(name, given[name], least)

@@ -12,8 +12,8 @@ pytest.importorskip("blackjax")
 pytest.importorskip("optax")
 
 import pymc_stiefel as pst  # noqa: E402
-from tests import test_docs  # noqa: E402
-from tests.test_docs import DOCS, run_page  # noqa: E402, F401 (a fixture)
+from tests.project import test_docs  # noqa: E402
+from tests.project.test_docs import DOCS, run_page  # noqa: E402, F401 (a fixture)
 
 NAMES = pst.jax.__all__
 SAMPLING = ("sample", "Sampler")

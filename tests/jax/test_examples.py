@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +15,9 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("optax")
 import jax.numpy as jnp  # noqa: E402
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+from tests import ROOT  # noqa: E402
+
+EXAMPLES = ROOT / "examples"
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +13,10 @@ import jax.numpy as jnp  # noqa: E402
 from pymc_stiefel.normalizers import log_bingham, log_hyp0f1_batch  # noqa: E402
 from pymc_stiefel.ops import _jax_bingham as bingham  # noqa: E402
 from pymc_stiefel.ops import _jax_normalizers as native  # noqa: E402
+from tests import ROOT  # noqa: E402
 
-FIXTURE = Path(__file__).parents[3] / "shared/data/fixtures/hyper0F1.json"
-
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
+FIXTURE = ROOT.parent / "shared/data/fixtures/hyper0F1.json"
 
 
 @pytest.mark.skipif(not FIXTURE.exists(), reason=f"no {FIXTURE.name} beside the repository")

@@ -40,7 +40,7 @@ Monte Carlo error of the chain (by batch means) and, if the reference value is n
 correct sampler the scores look standard normal. A test fails if its largest score exceeds the limit for its number of
 comparisons: 4, or the two-sided normal quantile of 0.00001 / comparisons if that is larger. A *control* is a sampler
 or density with a deliberate mistake; the same test must reject it. Rungs 1 to 3 (identities, structure of the flows,
-distribution of the momentum) hold up to rounding errors and are in tests/test_engine.py and tests/test_geometry.py.
+distribution of the momentum) hold up to rounding errors and are in tests/engine and tests/geometry.
 
 {summary}
 """

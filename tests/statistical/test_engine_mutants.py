@@ -4,14 +4,14 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import ROOT
+
 pytestmark = pytest.mark.statistical
 
-ROOT = Path(__file__).parents[2]
 MISTAKES = {
     "momenta of a column too large": (
         "langevin", "manifolds/stiefel.py", "scale = 1.0 / np.sqrt(mass)", "scale = 1.15 / np.sqrt(mass)",

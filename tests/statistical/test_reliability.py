@@ -4,17 +4,16 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_stiefel as pst
+from tests import ROOT
 
 pytestmark = [pytest.mark.statistical, pytest.mark.filterwarnings("ignore")]
 
-ROOT = Path(__file__).parents[2]
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 1}
 
 ENGINE_RUN = """

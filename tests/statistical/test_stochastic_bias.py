@@ -5,7 +5,7 @@ import pytest
 
 from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.stochastic import scaled_metric
-from tests.test_stochastic import diagonal_means, langevin
+from tests.engine.test_stochastic import diagonal_means, langevin
 
 pytestmark = pytest.mark.statistical
 

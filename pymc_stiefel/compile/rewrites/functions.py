@@ -1,7 +1,7 @@
 """Elementary functions of a compiled density, written so that the compiler can evaluate several at once.
 
 numba calls the C library for every exponential: a likelihood of many terms spends its time there. These have neither
-branches nor calls, only arithmetic, and err by a few units in the last place (``tests/test_functions.py``). Polynomials
+branches nor calls, only arithmetic, and err by a few units in the last place (``tests/compile/rewrites``). Polynomials
 are Chebyshev approximations, computed in 60 digits by ``mpmath.chebyfit`` and rounded.
 """
 
