@@ -26,6 +26,7 @@ import xarray as xr
 
 import pymc_stiefel as pst
 from benchmarks.problems import PROBLEMS, Problem, entries
+from benchmarks.report import replace_table
 from pymc_stiefel.analysis._summaries import table as summary_table
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -110,22 +111,15 @@ def disagreement(one: dict, other: dict) -> float:
     return float(np.max(np.abs(gap) / np.hypot(one["errors"], other["errors"])))
 
 
-BEGIN, END = "<!-- figures of benchmarks/jax_chains.json -->", "<!-- end of figures -->"
-
-
-def write_page(path: Path) -> None:
-    """Put a table of the record between the two marks of a page."""
-    columns = ["problem", "sampler", "chains", "ESS per gradient", "ESS per second", "times the engine"]
-    lines = ["| " + " | ".join([*columns, "compilation, from cache"]) + " |", "|" + "---|" * (len(columns) + 1)]
+def write_page(page: Path) -> None:
+    """Put a table of the record into a page."""
+    rows = []
     for row in json.loads(RESULTS.read_text()):
-        compiling = "" if row["sampler"] in ENGINE else f"{row['compile']:.0f} s, {row['compile_cached']:.1f} s"
-        lines.append(
-            f"| {row['problem']} | {row['sampler']} | {row['chains']} | {row['ess_per_gradient']:.3f} | "
-            f"{row['ess_per_second']:.0f} | {row['times_engine']:.2f} | {compiling} |"
-        )
-    text = path.read_text()
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    path.write_text("\n".join([before + BEGIN, *lines, END]) + after)
+        rows.append([row["problem"], row["sampler"], str(row["chains"]), f"{row['ess_per_gradient']:.3f}"])
+        rows[-1] += [f"{row['ess_per_second']:.0f}", f"{row['times_engine']:.2f}"]
+        rows[-1].append("" if row["sampler"] in ENGINE else f"{row['compile']:.0f} s, {row['compile_cached']:.1f} s")
+    head = ("problem", "sampler", "chains", "ESS per gradient", "ESS per second", "times the engine")
+    replace_table(page, "jax_chains.json", (*head, "compilation, from cache"), rows)
 
 
 def main() -> None:

@@ -100,6 +100,14 @@ def markdown(head: tuple[str, ...], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *escaped)]
 
 
+def replace_table(page: Path, record: str, head: tuple[str, ...], rows: list[list[str]]) -> None:
+    """Put a table of a record between its two marks in a page."""
+    begin, end = f"<!-- figures of benchmarks/{record} -->", "<!-- end of figures -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text("\n".join([before + begin, *markdown(head, rows), end]) + after)
+
+
 def best_ratios(results: dict) -> dict[str, float]:
     """Problem -> speed of StiefelNUTS, which ``pm.sample()`` picks, relative to the best peer."""
     ratios = {problem: table.get("StiefelNUTS", {}).get("ratio") for problem, table in results["problems"].items()}

@@ -18,6 +18,7 @@ import xarray as xr
 
 import pymc_stiefel as pst
 from benchmarks.problems import PROBLEMS
+from benchmarks.report import replace_table
 from pymc_stiefel.analysis._summaries import table as summary_table
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -65,11 +66,26 @@ def measure(sampler: str, chains: int, draws: int, tune: int, seed: int) -> dict
     }
 
 
+def write_page(page: Path) -> None:
+    """Put a table of the record into a page."""
+    rows = []
+    for row in json.loads(RESULTS.read_text()):
+        weakest, _, share = (f"{m:.4f} ± {e:.4f}" for m, e in zip(row["mean"], row["error"], strict=True))
+        rows.append([row["sampler"], f"{row['chains']} x {row['draws']}", weakest, share])
+        rows[-1] += [f"{row['ess'][2]:.0f}", f"{row['r_hat'][2]:.3f}", f"{row['ess'][2] / row['gradients']:.4f}"]
+    head = ("sampler", "chains x draws", "weakest scale", "probability of an excursion")
+    replace_table(page, RESULTS.name, (*head, "ESS of excursions", "R-hat", "ESS per gradient"), rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samplers", nargs="*", default=list(SIZES))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--page", type=Path, help="write the table of the record into this page, without measuring")
     arguments = parser.parse_args()
+    if arguments.page:
+        write_page(arguments.page)
+        return
     rows = []
     for sampler in arguments.samplers:
         rows.append(measure(sampler, *SIZES[sampler], arguments.seed))

@@ -1,4 +1,4 @@
-"""Images of digits for the network examples, and scores of their predictions."""
+"""Images for the network examples."""
 
 from __future__ import annotations
 
@@ -37,44 +37,12 @@ def load_images(folder: Path | None) -> Images:
 
 
 def with_validation(images: Images, share: int = 6) -> tuple[Images, tuple[np.ndarray, np.ndarray]]:
-    """Split off the last sixth of the training images as a validation set, on which settings are chosen."""
+    """Split off the last ``1 / share`` of the training images as a validation set, on which settings are chosen."""
     keep = len(images.x_train) - len(images.x_train) // share
     cut = images._replace(x_train=images.x_train[:keep], y_train=images.y_train[:keep])
     return cut, (images.x_train[keep:], images.y_train[keep:])
 
 
-def pooled(images: Images, side: int = 28) -> Images:
-    """Means of 2 x 2 pixels: images of a quarter of the size."""
-
-    def pool(x):
-        return x.reshape(-1, side // 2, 2, side // 2, 2).mean(axis=(2, 4)).reshape(len(x), -1)
-
-    name = f"{images.name}, pooled to {side // 2} x {side // 2} pixels"
-    return images._replace(name=name, x_train=pool(images.x_train), x_test=pool(images.x_test))
-
-
 def _read(path: Path, header: int) -> np.ndarray:
     with gzip.open(path) as file:
         return np.frombuffer(file.read(), np.uint8, offset=header)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
-def scores(probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> dict[str, float]:
-    """Accuracy, expected calibration error and mean log score of predicted probabilities (images x classes).
-
-    The calibration error is the mean difference of confidence and accuracy over images in bins of equal confidence.
-    """
-    right = probabilities.argmax(axis=1) == labels
-    confidence = probabilities.max(axis=1)
-    which = np.minimum((confidence * bins).astype(int), bins - 1)
-    gaps = [abs(np.sum(confidence[which == k] - right[which == k])) for k in range(bins)]
-    truth = probabilities[np.arange(len(labels)), labels]
-    return {
-        "accuracy": float(right.mean()),
-        "calibration_error": float(np.sum(gaps) / len(labels)),
-        "log_score": float(np.mean(np.log(np.maximum(truth, 1e-300)))),
-    }

@@ -127,9 +127,33 @@ class Run:
         """Networks of a chain that starts from the optimum; the first fifth is discarded."""
         settings = {"temperature": self.options.temperature, "seed": self.options.seed, "free": 0.1}
         transformation = transformation_of(optimum, self.options.learning_step / 5, **settings)
-        self.advance("draw", transformation, optimum, self.options.members, self.options.spacing)
+        phase = f"draw-{self.options.temperature}-"
+        self.advance(phase, transformation, optimum, self.options.members, self.options.spacing)
         kept = range(self.options.members // 5, self.options.members)
-        return [load(self.folder / f"draw{k}.npz", optimum) for k in kept]
+        return [load(self.folder / f"{phase}{k}.npz", optimum) for k in kept]
+
+    def scores(self, optimum: dict, members: list[dict]) -> dict[str, str]:
+        """The table of this run, also written to its folder, from where the run with the other weights takes it."""
+        found = {}
+        test = self.images.x_test, self.images.y_test
+        for name, networks in {"one network": [optimum], "ensemble": members}.items():
+            result = pst.jax.ensemble(network, networks, *test, batch_size=500)
+            validated = pst.jax.ensemble(network, networks, *self.validation, batch_size=500)
+            found[f"accuracy, {name}"] = f"{100 * result.accuracy:.2f} %"
+            found[f"log score, {name}"] = f"{result.log_score:.4f}"
+            found[f"calibration error, {name}"] = f"{100 * result.calibration_error:.2f} %"
+            found[f"log score on the validation set, {name}"] = f"{validated.log_score:.4f}"
+        if "orthogonal" in optimum:
+            error = orthogonality_error([member["orthogonal"] for member in members])
+            found["orthogonality error"] = f"{error:.1e}"
+        (self.folder / "scores.json").write_text(json.dumps(found, indent=1))
+        return found
+
+
+def table(found: dict[str, str], weights: str) -> list[dict]:
+    paper = {"accuracy, one network": "92.70 +- 0.05 %", "accuracy, ensemble": "92.85 +- 0.03 %"}
+    paper = paper if weights == "orthogonal" else {}
+    return [row(f"{weights} weights: {name}", value, paper.get(name, "")) for name, value in found.items()]
 
 
 def curve(log: list[dict]) -> list[float]:
@@ -153,40 +177,34 @@ def main() -> None:
     parser.add_argument("--weights", choices=("orthogonal", "ordinary"), default="orthogonal")
     parser.add_argument("--state", type=Path, default=Path("vgg"), help="folder of the checkpoints")
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--learning-step", type=float, default=0.02)
+    parser.add_argument("--learning-step", type=float, help="0.008 for orthogonal weights, 0.003 for ordinary ones")
     parser.add_argument("--temperature", type=float, default=0.05)
     parser.add_argument("--members", type=int, default=10)
     parser.add_argument("--spacing", type=int, default=50, help="steps from one network of the ensemble to the next")
     options = parser.parse_args()
+    if options.learning_step is None:  # both chosen on the validation set
+        options.learning_step = 0.008 if options.weights == "orthogonal" else 0.003
     if options.quick:
         options.epochs, options.members, options.spacing = 2, 5, 2
     images, validation = with_validation(load_cifar(options.data), 10 if options.data else 6)
     run = Run(images, validation, options)
     optimum = run.optimise()
-    members = run.sample(optimum)
-    single, both = (
-        pst.jax.ensemble(network, each, images.x_test, images.y_test, batch_size=500) for each in ([optimum], members)
-    )
-    rows = [
-        row("accuracy, one network", f"{100 * single.accuracy:.2f} %", "92.70 +- 0.05 % (full width, 200 epochs)"),
-        row("accuracy, ensemble", f"{100 * both.accuracy:.2f} %", "92.85 +- 0.03 %"),
-        row("log score, one network", f"{single.log_score:.4f}"),
-        row("log score, ensemble", f"{both.log_score:.4f}"),
-        row("calibration error, one network", f"{100 * single.calibration_error:.2f} %"),
-        row("calibration error, ensemble", f"{100 * both.calibration_error:.2f} %"),
-    ]
-    if options.weights == "orthogonal":
-        error = orthogonality_error([member["orthogonal"] for member in members])
-        rows.append(row("orthogonality error", f"{error:.1e}"))
+    rows = table(run.scores(optimum, run.sample(optimum)), options.weights)
     logs = {options.weights: run.log}
     other = "ordinary" if options.weights == "orthogonal" else "orthogonal"
-    beside = options.state / f"{other}-{options.width}-{options.seed}" / "log.json"
-    if beside.exists():
-        logs[other] = json.loads(beside.read_text())
+    beside = options.state / f"{other}-{options.width}-{options.seed}"
+    if (beside / "scores.json").exists():
+        logs[other] = json.loads((beside / "log.json").read_text())
+        rows += table(json.loads((beside / "scores.json").read_text()), other)
         reached = max(curve(logs["ordinary"]))
         epochs = next((k + 1 for k, a in enumerate(curve(logs["orthogonal"])) if a >= reached), "not reached")
         rows.append(row("best validation accuracy, ordinary weights", f"{100 * reached:.2f} %"))
-        rows.append(row("epochs to the same, orthogonal and ordinary", f"{epochs} / {len(curve(logs['ordinary']))}"))
+        rows.append(
+            row(
+                "epochs to the same, orthogonal and ordinary",
+                f"{epochs} / {curve(logs['ordinary']).index(reached) + 1}",
+            )
+        )
     remarks = [
         f"{options.width} of the channels of VGG-16, {options.epochs} epochs of momentum SGD on the manifold in "
         f"batches of {BATCH}, then {options.members} networks {options.spacing} steps apart at temperature "

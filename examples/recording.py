@@ -82,10 +82,14 @@ def finish(
 
 
 def _command(options: argparse.Namespace) -> str:
-    """The command of this run, with the name of the data folder only: its location is private."""
-    words = ["python", f"examples/{Path(sys.argv[0]).name}", "--seed", str(options.seed)]
-    words += ["--quick"] if options.quick else []
-    words += ["--pool"] if getattr(options, "pool", False) else []
-    words += ["--runs", str(options.runs)] if getattr(options, "runs", 1) > 1 else []
-    words += ["--data", Path(options.data).name] if getattr(options, "data", None) else []
+    """The command of this run, without private places: of the data only the folder's name, and no other folders."""
+    words = ["python", f"examples/{Path(sys.argv[0]).name}"]
+    for name, value in vars(options).items():
+        flag = "--" + name.replace("_", "-")
+        if name == "data" and value is not None:
+            words += [flag, value.name]
+        elif value is True:
+            words.append(flag)
+        elif isinstance(value, int | float | str) and not isinstance(value, bool):
+            words += [flag, str(value)]
     return shlex.join([*words, "--record", "docs"])

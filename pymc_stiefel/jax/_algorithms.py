@@ -77,7 +77,7 @@ class ChEES:
 
     def __init__(self, density: Callable, drift: str, target_accept: float):
         self._density = density
-        self._kernel = hmc.build_kernel(stiefel_integrator(drift, self.stages))
+        self._kernel = hmc.build_kernel(stiefel_integrator(density, drift, self.stages))
         self._first, self._update = chees_adaptation.base(
             self._jitter, lambda number: number + 1, optax.adam(0.05), target_accept, 0.5, CHEES_STEPS
         )
@@ -139,7 +139,7 @@ class NUTS:
 
     def __init__(self, density: Callable, drift: str, target_accept: float):
         self._density, self._target = density, target_accept
-        self._kernel = nuts.build_kernel(stiefel_integrator(drift, self.stages))
+        self._kernel = nuts.build_kernel(stiefel_integrator(density, drift, self.stages))
         self._first, self._update, self._final = dual_averaging()
 
     def first(self, dtype):

@@ -104,51 +104,50 @@ def stiefel_metric(masses: Masses, noise: Position) -> Metric:
     return Metric(draw, KineticEnergy(masses), is_turning, scale)
 
 
-def stiefel_integrator(drift: str, stages: int) -> Callable:
-    """BlackJAX's ``integrator(logdensity_fn, kinetic_energy) -> one_step(state, step_size)``."""
+def stiefel_integrator(density: Callable, drift: str, stages: int) -> Callable:
+    """BlackJAX's ``integrator(logdensity_fn, kinetic_energy) -> one_step(state, step_size)``, for this density."""
     shares = STAGES[stages]
+    value_and_grad = jax.value_and_grad(density)
 
     def flow(part, time, c, w):
         return DRIFTS["cayley" if w is None else drift](*part, time, c, w)
 
-    def integrator(logdensity_fn, kinetic_energy):
-        masses = kinetic_energy.masses
-        value_and_grad = jax.value_and_grad(logdensity_fn)
+    def kick(masses, parts, momentum, grad, time):
+        moved = []
+        for (X, A, B), G, w in zip(parts, grad.X, masses.w, strict=True):
+            dA, dB = tangent(X, G, w)
+            moved.append((X, A + time * dA, complement(X, B + time * dB)))
+        return moved, momentum + time * apply_root_transposed(masses.L, grad.z)
 
-        def kick(parts, momentum, grad, time):
-            moved = []
-            for (X, A, B), G, w in zip(parts, grad.X, masses.w, strict=True):
-                dA, dB = tangent(X, G, w)
-                moved.append((X, A + time * dA, complement(X, B + time * dB)))
-            return moved, momentum + time * apply_root_transposed(masses.L, grad.z)
+    @jax.jit  # traced once for all places where BlackJAX calls it
+    def step(masses: Masses, state: IntegratorState, step_size: Any) -> IntegratorState:
+        (matrices, z), (whitened, momentum), logp, grad = state
+        parts = []
+        for X, r, c, w in zip(matrices, whitened, masses.c, masses.w, strict=True):
+            A, B = tangent(X, r, w)
+            parts.append((X, A if w is None else A / jnp.sqrt(w), B / jnp.sqrt(c)[..., None, :]))
+        parts, momentum = kick(masses, parts, momentum, grad, step_size * shares[0])
 
-        def one_step(state: IntegratorState, step_size):
-            (matrices, z), (whitened, momentum), logp, grad = state
-            parts = []
-            for X, r, c, w in zip(matrices, whitened, masses.c, masses.w, strict=True):
-                A, B = tangent(X, r, w)
-                parts.append((X, A if w is None else A / jnp.sqrt(w), B / jnp.sqrt(c)[..., None, :]))
-            parts, momentum = kick(parts, momentum, grad, step_size * shares[0])
+        def stage(carry, times):
+            parts, z, momentum, _, grad = carry
+            drift_time, kick_time = step_size * times[0], step_size * times[1]
+            parts = [flow(part, drift_time, c, w) for part, c, w in zip(parts, masses.c, masses.w, strict=True)]
+            z = z + drift_time * apply_root(masses.L, momentum)
+            logp, grad = value_and_grad(Position(tuple(X for X, _, _ in parts), z))
+            parts, momentum = kick(masses, parts, momentum, grad, kick_time)
+            return (parts, z, momentum, logp, grad), None
 
-            def stage(carry, times):
-                parts, z, momentum, _, grad = carry
-                drift_time, kick_time = step_size * times[0], step_size * times[1]
-                parts = [flow(part, drift_time, c, w) for part, c, w in zip(parts, masses.c, masses.w, strict=True)]
-                z = z + drift_time * apply_root(masses.L, momentum)
-                logp, grad = value_and_grad(Position(tuple(X for X, _, _ in parts), z))
-                parts, momentum = kick(parts, momentum, grad, kick_time)
-                return (parts, z, momentum, logp, grad), None
+        # a loop even over two stages, so that the program has one density and drift and compiles in half the time
+        times = jnp.asarray(shares[1:], z.dtype).reshape(-1, 2)
+        (parts, z, momentum, logp, grad), _ = jax.lax.scan(stage, (parts, z, momentum, logp, grad), times)
+        whitened = tuple(
+            (0.0 if w is None else X @ (jnp.sqrt(w) * A)) + B * jnp.sqrt(c)[..., None, :]
+            for (X, A, B), c, w in zip(parts, masses.c, masses.w, strict=True)
+        )
+        position = Position(tuple(X for X, _, _ in parts), z)
+        return IntegratorState(position, Position(whitened, momentum), logp, grad)
 
-            # a loop even over two stages, so that the program has one density and drift and compiles in half the time
-            times = jnp.asarray(shares[1:], z.dtype).reshape(-1, 2)
-            (parts, z, momentum, logp, grad), _ = jax.lax.scan(stage, (parts, z, momentum, logp, grad), times)
-            whitened = tuple(
-                (0.0 if w is None else X @ (jnp.sqrt(w) * A)) + B * jnp.sqrt(c)[..., None, :]
-                for (X, A, B), c, w in zip(parts, masses.c, masses.w, strict=True)
-            )
-            position = Position(tuple(X for X, _, _ in parts), z)
-            return IntegratorState(position, Position(whitened, momentum), logp, grad)
-
-        return one_step
+    def integrator(_, kinetic_energy):
+        return lambda state, step_size: step(kinetic_energy.masses, state, step_size)
 
     return integrator

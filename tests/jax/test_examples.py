@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,11 +57,34 @@ def test_recurrent_network(tmp_path):
     assert found["orthogonality error"] < 2e-6
 
 
-def test_convolutions_of_vgg_are_those_of_scipy(monkeypatch):
+@pytest.fixture
+def small_vgg(monkeypatch):
+    """The module of the example, for a network with two convolutions."""
     import orthogonal_vgg
 
-    monkeypatch.setattr(orthogonal_vgg, "VGG", (32, 0, 48))
-    params = orthogonal_vgg.start(0.125, "orthogonal", seed=1)
+    monkeypatch.setattr(orthogonal_vgg, "VGG", (32, 0, 48, 0))
+    return orthogonal_vgg
+
+
+def test_vgg_that_was_stopped_goes_on_as_if_it_had_not(small_vgg, tmp_path):
+    images, validation = small_vgg.with_validation(small_vgg.load_cifar(None))
+
+    def advance(folder, segments):
+        options = SimpleNamespace(state=tmp_path / folder, weights="orthogonal", width=0.25, seed=1)
+        run = small_vgg.Run(images, validation, options)
+        run.params["last"] = jnp.zeros((8 * 8 * 12, 10), jnp.float32)
+        transformation = small_vgg.transformation_of(run.params, 0.01, seed=1)
+        return run.advance("draw", transformation, run.params, segments, steps=2)
+
+    advance("stopped", 1)
+    whole, resumed = advance("whole", 3), advance("stopped", 3)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_convolutions_of_vgg_are_those_of_scipy(small_vgg, monkeypatch):
+    monkeypatch.setattr(small_vgg, "VGG", (32, 0, 48))
+    params = small_vgg.start(0.125, "orthogonal", seed=1)
     rng = np.random.default_rng(1)
 
     def normal(*shape):  # single precision, whatever other tests have set
@@ -69,7 +93,7 @@ def test_convolutions_of_vgg_are_those_of_scipy(monkeypatch):
     params["last"] = normal(2 * 3 * 6, 10)
     params["biases"] = [normal(*b.shape) for b in params["biases"]]
     x = normal(2, 4, 6, 3)
-    for image, logits in zip(x, orthogonal_vgg.network(params, x), strict=True):
+    for image, logits in zip(x, small_vgg.network(params, x), strict=True):
         for k, (kernel, bias) in enumerate(zip(params["orthogonal"], params["biases"][:-1], strict=True)):
             sums = [
                 sum(correlate2d(image[..., i], kernel[..., i, o], mode="same") for i in range(kernel.shape[2]))

@@ -61,7 +61,7 @@ def test_the_integrator_is_reversible_and_of_second_order(stages):
         return jnp.sum(F * position.X[0]) - jnp.sum(position.z**2) + position.z[0] * position.X[0][0, 0]
 
     energy = _integrator.KineticEnergy(masses)
-    step = jax.jit(_integrator.stiefel_integrator("splitting", stages)(density, energy))
+    step = jax.jit(_integrator.stiefel_integrator(density, "splitting", stages)(None, energy))
     position = Position((jnp.asarray(X),), jnp.array([0.3, -0.2]))
     momentum = Position((jnp.asarray(r),), jnp.array([1.0, 0.5]))
     start = _integrator.IntegratorState(position, momentum, *jax.value_and_grad(density)(position))

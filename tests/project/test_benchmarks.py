@@ -70,12 +70,14 @@ def test_the_table_of_chains_on_jax_replaces_only_what_is_between_its_marks(tmp_
     row |= {"times_engine": 4.5, "compile": 7.0, "compile_cached": 0.5}
     record, page = tmp_path / "record.json", tmp_path / "page.md"
     record.write_text(json.dumps([row, row | {"sampler": "StiefelNUTS"}]))
-    page.write_text(f"before\n\n{jax_chains.BEGIN}\nold\n{jax_chains.END}\n\nafter\n")
+    begin, end = "<!-- figures of benchmarks/jax_chains.json -->", "<!-- end of figures -->"
+    other = f"{begin.replace('jax_chains', 'weak_component')}\nkept\n{end}"
+    page.write_text(f"before\n\n{begin}\nold\n{end}\n\nafter\n{other}\n")
     monkeypatch.setattr(jax_chains, "RESULTS", record)
     for _ in range(2):
         jax_chains.write_page(page)
         text = page.read_text()
-        assert text.startswith("before\n\n") and text.endswith("\n\nafter\n") and "old" not in text
+        assert text.startswith("before\n\n") and text.endswith(f"\n\nafter\n{other}\n") and "old" not in text
         assert text.count("| a | chees | 512 | 0.250 | 1000 | 4.50 | 7 s, 0.5 s |") == 1
         assert text.count("| a | StiefelNUTS | 512 | 0.250 | 1000 | 4.50 |  |") == 1
 

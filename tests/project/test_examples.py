@@ -1,14 +1,16 @@
 """Every example runs, and says something a wrong sampler would not."""
 
+import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from scipy.signal import correlate2d
+from matplotlib.figure import Figure
 
 import pymc_stiefel as pst
 from tests import ROOT
@@ -125,39 +127,6 @@ def numbers(text):
     return {name: float(value) for name, value in re.findall(r"^(.*?): (-?\d[\d.e-]*)", text, flags=re.MULTILINE)}
 
 
-def assert_an_ensemble_helps(found):
-    """One draw predicts no better than the mean of many, which is more certain of what it says; the chain is well."""
-    assert found["log score, ensemble"] > found["log score, one draw"] + 0.005
-    assert found["accuracy, ensemble"] >= found["accuracy, one draw"]
-    assert found["kinetic temperature"] == pytest.approx(1, abs=0.1)
-    assert found["orthogonality error"] < 1e-10
-
-
-def test_orthogonal_conv(tmp_path):
-    found = numbers(run("orthogonal_conv", "--output", str(tmp_path / "conv.png")))
-    assert_an_ensemble_helps(found)
-    assert found["accuracy, ensemble"] > 80
-
-
-def test_convolutions_are_those_of_scipy(monkeypatch):
-    monkeypatch.syspath_prepend(EXAMPLES)
-    from orthogonal_conv import Architecture, network
-
-    rng = np.random.default_rng(1)
-    architecture = Architecture((4, 0, 3, 0), (2, 6))
-    x, last = rng.standard_normal((5, 72)), rng.standard_normal((architecture.features, 10))
-    kernels = [rng.standard_normal(shape) for shape in [(4, 18), (3, 36)]]
-    biases = [rng.standard_normal(size) for size in (4, 3, 10)]
-    for image, logits in zip(x.reshape(5, 2, 6, 6), network(x, architecture, kernels, biases, last, np), strict=True):
-        for kernel, bias in zip(kernels, biases[:-1], strict=True):
-            filters = kernel.reshape(len(bias), len(image), 3, 3)
-            sums = [sum(correlate2d(z, k, mode="same") for z, k in zip(image, each, strict=True)) for each in filters]
-            image = np.maximum(np.array(sums) + bias[:, None, None], 0)
-            half = image.shape[1] // 2
-            image = image[:, : 2 * half, : 2 * half].reshape(-1, half, 2, half, 2).mean(axis=(2, 4))
-        np.testing.assert_allclose(image.ravel() @ last + biases[-1], logits, atol=1e-12)
-
-
 def test_movielens(tmp_path):
     found = numbers(run("movielens", "--output", str(tmp_path / "ratings.png")))
     assert found["RMSE, SVD, ensemble of ten"] < found["RMSE, SVD, one draw"] - 0.02
@@ -172,3 +141,17 @@ def test_rank(tmp_path):
     found = numbers(run("rank", "--output", str(tmp_path / "rank.png")))
     assert found["most probable rank"] > 1
     assert found["log marginal likelihood, rank 2"] > found["log marginal likelihood, rank 1"] + 20
+
+
+def test_records_name_the_options_of_the_run_and_no_private_folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "ratings.py"), "--data", str(tmp_path / "ml-100k")])
+    from recording import finish, options_of
+
+    parser = options_of("Ratings.", str(tmp_path / "ratings.png"), data="ratings")
+    parser.add_argument("--step-size", type=float, default=0.01)
+    parser.add_argument("--state", type=Path, default=tmp_path)
+    options = parser.parse_args([*sys.argv[1:], "--seed", "3", "--record", str(tmp_path)])
+    finish(options, Figure(), title="Ratings", data="none", rows=[], remarks=[])
+    record = json.loads((tmp_path / "results" / "ratings.json").read_text())
+    assert record["command"] == "python examples/ratings.py --seed 3 --data ml-100k --step-size 0.01 --record docs"
