@@ -4,7 +4,8 @@ References
 ----------
 Zimmermann (2017), "A matrix-algebraic algorithm for the Riemannian logarithm on the Stiefel manifold under the
 canonical metric", doi:10.1137/16M1074485.
-Zimmermann & Hüper (2022), "Computing the Riemannian logarithm on the Stiefel manifold", doi:10.1137/21M1425426.
+Zimmermann & Hüper (2022), "Computing the Riemannian logarithm on the Stiefel manifold: metrics, methods and
+performance", arXiv:2103.12046.
 """
 
 from __future__ import annotations

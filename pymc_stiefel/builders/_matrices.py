@@ -217,7 +217,7 @@ def eigen_spd(
 
     References
     ----------
-    Muirhead (1982), Theorem 3.2.18, doi:10.1002/9780470316559.
+    Muirhead (1982), Theorem 3.2.17, doi:10.1002/9780470316559.
 
     Examples
     --------

@@ -75,7 +75,7 @@ def wishart_spectrum(
 
     References
     ----------
-    Muirhead (1982), Aspects of Multivariate Statistical Theory, Theorem 3.2.18, doi:10.1002/9780470316559.
+    Muirhead (1982), Aspects of Multivariate Statistical Theory, section 3.2, doi:10.1002/9780470316559.
     """
     power = POWERS[kind]
     nu = pt.as_tensor_variable(nu)

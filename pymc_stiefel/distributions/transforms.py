@@ -67,8 +67,7 @@ class PolarTransform(ManifoldExpansion):
 
     References
     ----------
-    Jauch, Hoff & Dunson (2021), Monte Carlo simulation on the Stiefel manifold via polar expansion,
-    doi:10.1080/10618600.2020.1859382.
+    Jauch, Hoff & Dunson (2019), Monte Carlo simulation on the Stiefel manifold via polar expansion, arXiv:1906.07684.
 
     Examples
     --------
