@@ -103,12 +103,18 @@ print(f"log marginal likelihood of rank 1: {found.loc[1, 'log_marginal']:.2f}, e
 
 # %%
 # Particles that do not follow the tempered posterior, or weights that are wrong, miss the exact
-# value; chains with a wrong target miss the true lengths.
+# value; chains with a wrong target miss the true lengths, or the standard deviation that a length d
+# has in a large sample, (d^2 + noise^2) / (d sqrt(2 N)).
 assert abs(found.loc[1, "log_marginal"] - exact) < 1
 assert best == 3
 assert found["probability"][3] > 0.8
 z = (lengths.mean(("chain", "draw")) - [3.0, 2.0, 1.2]) / lengths.std(("chain", "draw"))
 assert (abs(z) < 3).all()
+noise = idata["posterior"]["noise"].mean()
+sd = (lengths**2 + noise**2).mean(("chain", "draw")) / (lengths.mean(("chain", "draw")) * np.sqrt(2 * N))
+widths = (lengths.std(("chain", "draw")) / sd).values
+print("standard deviations of the lengths, as a multiple of the expected ones:", widths.round(2))
+assert 0.8 < widths.mean() < 1.25
 
 # %% [markdown]
 # ## When to use this
