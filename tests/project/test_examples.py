@@ -150,7 +150,7 @@ def test_records_name_the_options_of_the_run_and_no_private_folder(tmp_path, mon
 
     parser = options_of("Ratings.", str(tmp_path / "ratings.png"), data="ratings")
     parser.add_argument("--step-size", type=float, default=0.01)
-    parser.add_argument("--state", type=type(tmp_path), default=tmp_path)
+    parser.add_argument("--state", type=Path, default=tmp_path)
     options = parser.parse_args([*sys.argv[1:], "--seed", "3", "--record", str(tmp_path)])
     finish(options, Figure(), title="Ratings", data="none", rows=[], remarks=[])
     record = json.loads((tmp_path / "results" / "ratings.json").read_text())
