@@ -214,7 +214,8 @@ def main() -> None:
         "the best of 0.005, 0.008 and 0.012 (orthogonal) and of 0.002, 0.003, 0.005 and 0.01 (ordinary) in two epochs "
         "of a network of half this width. The temperature has the best log score of 0.01, 0.05 and 0.2.",
     ]
-    seconds = sum(line["seconds"] for line in run.log)
+    phases = ("epoch", f"draw-{options.temperature}-")
+    seconds = sum(line["seconds"] for line in run.log if line["phase"] in phases)
     title = "4. VGG-16 with orthogonal kernels"
     finish(options, picture(logs), title=title, data=images.name, rows=rows, remarks=remarks, seconds=seconds)
 
