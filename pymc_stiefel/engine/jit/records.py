@@ -3,9 +3,9 @@
 A record is a ``NamedTuple`` whose fields are annotated by the kinds below, by ``int``, or by other records. Passing
 fifty arrays to a compiled function takes longer than a short trajectory. Therefore Python writes their addresses once
 to a table, with a row (address, rows, columns) for each array. The rows are in the order of the fields. In compiled
-code a record is a pointer to its first row; an array is made from its row where its field is read. The engine's
-functions compile in half the time in which they would with the arrays as arguments. A field of an unknown kind is an
-error at import; an array of the wrong kind is an error when the table is made.
+code a record is a pointer to its first row, and an array is made from its row where its field is read: functions
+compile faster than with all arrays as arguments. A field of an unknown kind is an error at import; an array of the
+wrong kind is an error when the table is made.
 """
 
 from __future__ import annotations
