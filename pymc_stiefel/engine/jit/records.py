@@ -87,7 +87,7 @@ class _Pointer(models.PrimitiveModel):
 class _Fields(AttributeTemplate):
     key = RecordType
 
-    def generic_resolve(self, typ, attr):
+    def generic_resolve(self, typ, attr):  # type: ignore[override]
         return typ.fields.get(attr)
 
 
