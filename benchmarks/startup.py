@@ -1,7 +1,8 @@
 """What a first run costs, cold and warm: ``python -m benchmarks.startup``.
 
 Each measurement is a process of its own. Cold: nothing in any compile cache. Warm: the caches as the first run left
-them. The peers are measured on probabilistic PCA. CPU seconds and wall-clock seconds are
+them. Python writes bytecode, so imports are those of an installed package. The peers are measured on probabilistic
+PCA. CPU seconds and wall-clock seconds are
 
 - of ``sample``: a whole process, imports included, with ``pm.sample(draws=10, tune=10, chains=1, cores=1)``;
 - of ``draw``: one draw by the step method alone, from the finished model on (nutpie: its compilation);
@@ -109,6 +110,7 @@ def _run(code: str, caches: str) -> tuple[list[float], Measured]:
         "OPENBLAS_NUM_THREADS": "1",
         "NUMBA_CACHE_DIR": f"{caches}/numba",
         "PYTENSOR_FLAGS": f"base_compiledir={caches}/pytensor",
+        "PYTHONDONTWRITEBYTECODE": "",
     }
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-c", code]

@@ -9,9 +9,9 @@ from pymc_stiefel.engine.blocks import Metric, make_layout, make_point
 from pymc_stiefel.engine.drifts import drift_address, scratch_size
 from pymc_stiefel.engine.integrator import LEAPFROG, Scheme, evaluate, step
 from pymc_stiefel.engine.jit.blas import make_blas
-from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, call_drift
+from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE
 from pymc_stiefel.engine.jit.random import random_source
-from pymc_stiefel.engine.phase_space import draw_momentum
+from pymc_stiefel.engine.phase_space import draw_momentum, move
 from pymc_stiefel.engine.sampler import Sampler, Settings
 from pymc_stiefel.engine.statistics import STATISTICS
 
@@ -31,7 +31,7 @@ def metric_of(kind, p, rng):
 @numba.njit
 def _drifts(address, x, a, b, n, p, t, c, w, scratch, blas, count):
     for _ in range(count):
-        call_drift(address, x, a, b, n, p, t, c, w, scratch, blas)
+        move(address, x, a, b, n, p, t, c, w, scratch, blas)
 
 
 def drift(kind, X, r, t, c, w, count=1):

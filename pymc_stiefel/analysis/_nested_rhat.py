@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from pymc_stiefel import _checks
 
@@ -93,7 +93,7 @@ def _ranked(x: Array, groups: NDArray[np.int64]) -> float:
 def _normal_scores(x: Array) -> Array:
     from scipy.stats import rankdata
 
-    scores: Array = ndtri((rankdata(x).reshape(x.shape) - 3 / 8) / (x.size + 1 / 4))
+    scores: Array = scipy.special.ndtri((rankdata(x).reshape(x.shape) - 3 / 8) / (x.size + 1 / 4))
     return scores
 
 

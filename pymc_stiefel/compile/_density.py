@@ -33,10 +33,6 @@ from pymc_stiefel.compile._layout import layout_of, make_slots, manifold_block
 from pymc_stiefel.compile._link import HEAD, STRICT, calls_python, evaluate, link_numba, link_python, raise_error
 from pymc_stiefel.compile._minibatches import INDEX_NAME, has_minibatches, make_batches, with_own_indices
 from pymc_stiefel.compile._ordered_log import has_log_gaps, in_widths
-from pymc_stiefel.compile.rewrites import functions as _functions
-from pymc_stiefel.compile.rewrites import products as _products
-from pymc_stiefel.compile.rewrites import sums as _sums
-from pymc_stiefel.compile.rewrites import symmetric as _symmetric
 from pymc_stiefel.engine.jit.linking import linked_once
 from pymc_stiefel.engine.stochastic_kernels import no_batches
 from pymc_stiefel.ops import without_manifold_check
@@ -46,7 +42,10 @@ __all__ = ["ModelDensity", "manifold_block", "model_density"]
 
 def numba_mode() -> Mode:
     """PyTensor's numba mode, with products, sums and elementary functions of our own."""
-    return get_mode("NUMBA").including(_symmetric.NAME, _products.NAME, _sums.NAME, _functions.NAME)
+    # imported late: PyTensor's numba backend takes a tenth of a second
+    from pymc_stiefel.compile.rewrites import functions, products, sums, symmetric
+
+    return get_mode("NUMBA").including(symmetric.NAME, products.NAME, sums.NAME, functions.NAME)
 
 
 class ModelDensity:
@@ -339,6 +338,7 @@ class _Travelling:
 
 
 def _arrive(make, arguments):
+    numba_mode()  # registers the rewrites
     with pytensor.config.change_flags(**STRICT):
         return make(*arguments)
 

@@ -15,7 +15,6 @@ import numba
 import numpy as np
 import pytensor
 from numba import types
-from pytensor.link.numba.dispatch import numba_funcify
 
 from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE, HEAD, keep_error, native_call
 
@@ -55,6 +54,8 @@ def link_numba(function: Any, size: int, kinds: list[Kind]) -> Any:
 
 def calls_python(function: Any) -> bool:
     """Whether a function of PyTensor has an Op that numba does not know, so that its Python code is run."""
+    from pytensor.link.numba.dispatch import numba_funcify  # imported late, as in _density
+
     unknown = numba_funcify.dispatch(object)
     return any(numba_funcify.dispatch(type(op)) is unknown for op in _ops(function.maker.fgraph))
 

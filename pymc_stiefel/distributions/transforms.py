@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+import scipy
 from pymc.logprob.transforms import Transform
 from pytensor.tensor.variable import TensorVariable
-from scipy.special import gammaln
 
 from pymc_stiefel import _checks, ops
 
@@ -280,7 +280,7 @@ class HouseholderTransform(Transform):
             if length == 0:
                 continue
             m = length + 1
-            log_area = np.log(2) + m / 2 * np.log(np.pi) - gammaln(m / 2)
+            log_area = np.log(2) + m / 2 * np.log(np.pi) - scipy.special.gammaln(m / 2)
             constant = length * np.log(2) - length / 2 * np.log(length) - log_area
             total = total + constant - length * pt.log1p((u**2).sum(axis=-1))
         return total

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_stiefel.engine.jit.calls import call_density
-from pymc_stiefel.engine.jit.compiling import inlined, inner
+from pymc_stiefel.engine.jit.compiling import inner
 from pymc_stiefel.engine.jit.vectors import axpy
 from pymc_stiefel.engine.phase_space import drift, remove_normal_part, split_in_place
 
@@ -43,7 +43,7 @@ def kick(point, eps):
     axpy(eps, point.gb, point.b)
 
 
-@inlined
+@inner
 def step(density, extra, scheme, layout, blas, metric, point, eps, scratch):
     """One symmetric step: kicks and drifts alternate, with kicks at both ends."""
     stages = scheme.stages

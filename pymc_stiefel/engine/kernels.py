@@ -15,7 +15,7 @@ from pymc_stiefel.engine.adaptation.metric import Moments, add_draw, add_secant
 from pymc_stiefel.engine.adaptation.step_size import LOG_STEP, adapt_step_size
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, copy_into, copy_position
 from pymc_stiefel.engine.integrator import evaluate
-from pymc_stiefel.engine.jit.compiling import UNCOUNTED, UNLOCKED, compiled, inlined, inner
+from pymc_stiefel.engine.jit.compiling import UNCOUNTED, UNLOCKED, compiled, inner
 from pymc_stiefel.engine.jit.random import uniform
 from pymc_stiefel.engine.jit.records import Vector, reader
 from pymc_stiefel.engine.phase_space import draw_momentum, reorthonormalise, split_in_place
@@ -73,7 +73,7 @@ def clear(stats):
     stats.diverging = stats.reached_max_treedepth = stats.reflected = False
 
 
-@inlined
+@inner
 def begin(density, extra, source, memory, eps, fresh, learn, stats):
     """Draw a new momentum; evaluate the density again if ``fresh``."""
     layout, state, work = memory.layout, memory.state, memory.work
@@ -87,7 +87,7 @@ def begin(density, extra, source, memory, eps, fresh, learn, stats):
     draw_momentum(source, layout, work.blas, memory.metric, state, work.scratch)
 
 
-@inlined
+@inner
 def finish(density, extra, source, scheme, pace, memory, learn, stats, k, states, gradients):
     """Finish a draw: update the moments, try a sign flip, remove rounding errors, store the draw."""
     layout, state, work, before = memory.layout, memory.state, memory.work, memory.work.start

@@ -84,22 +84,19 @@ def velocity_into(layout, blas, metric, point, r, v, scratch):
 
 
 @inlined
+def move(address, x, a, b, n, p, eps, masses, w, scratch, blas):
+    """Move one matrix for time ``eps`` by the drift at ``address``."""
+    fields = blas.routines, blas.integers, blas.letters, blas.numbers
+    call_drift(address, (x, a, b, n, p, eps, masses, w, scratch, *fields))
+
+
+@inlined
 def drift(addresses, layout, blas, metric, point, eps, scratch):
     """Move every block for time ``eps``, the matrices by the drifts at ``addresses``."""
     for m in range(layout.n.size):
-        call_drift(
-            addresses[m],
-            matrix_at(layout, m, point.q),
-            square_at(layout, m, point.a),
-            matrix_at(layout, m, point.b),
-            layout.n[m],
-            layout.p[m],
-            eps,
-            column_masses(layout, metric, m),
-            square_at(layout, m, metric.w),
-            scratch,
-            blas,
-        )
+        x, a, b = matrix_at(layout, m, point.q), square_at(layout, m, point.a), matrix_at(layout, m, point.b)
+        masses, w = column_masses(layout, metric, m), square_at(layout, m, metric.w)
+        move(addresses[m], x, a, b, layout.n[m], layout.p[m], eps, masses, w, scratch, blas)
     first = layout.stiefel
     euclidean.drift(metric, point.q[first:], point.b[first:], eps, scratch)
 

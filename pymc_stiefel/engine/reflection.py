@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_stiefel.engine.blocks import FLIPPED, Layout, copy_into, copy_position
 from pymc_stiefel.engine.integrator import evaluate
-from pymc_stiefel.engine.jit.compiling import inlined
+from pymc_stiefel.engine.jit.compiling import inner
 from pymc_stiefel.engine.jit.random import uniform
 from pymc_stiefel.engine.jit.records import IntegerMatrix, Vector
 
@@ -29,7 +29,7 @@ def make_flips(layout: Layout) -> Flips:
     return Flips(layout.flips.copy(), np.zeros(count), np.zeros(count))
 
 
-@inlined
+@inner
 def reflect(density, extra, source, layout, work, flips, state, stats):
     """Propose one sign flip, of a kind whose policy is ``FLIPPED``."""
     eligible = 0

@@ -25,7 +25,7 @@ from pymc_stiefel.engine.blocks import (
 from pymc_stiefel.engine.drifts import scratch_size
 from pymc_stiefel.engine.integrator import step
 from pymc_stiefel.engine.jit.blas import Blas, make_blas
-from pymc_stiefel.engine.jit.compiling import inlined, inner
+from pymc_stiefel.engine.jit.compiling import inner
 from pymc_stiefel.engine.jit.random import uniform
 from pymc_stiefel.engine.jit.records import Matrix, Vector
 from pymc_stiefel.engine.jit.vectors import dot
@@ -138,7 +138,7 @@ def take_proposal(trees, source, target):
     copy_into(trees.chosen[source], trees.chosen[target])
 
 
-@inlined
+@inner
 def merge(source, trees, left, right):
     """Join subtree ``right`` to ``left``, which precedes it; return whether the joined subtree turns."""
     near, next_ = trees.r_last[left], trees.r_first[right]
@@ -155,7 +155,7 @@ def merge(source, trees, left, right):
     return turns
 
 
-@inlined
+@inner
 def extend(density, extra, source, scheme, layout, metric, work, point, eps, depth, energy, index, stats):
     """Integrate ``point`` over ``2**depth`` steps of size ``eps``; row 1 gets the summary of this subtree.
 
@@ -187,7 +187,7 @@ def extend(density, extra, source, scheme, layout, metric, work, point, eps, dep
     return 0
 
 
-@inlined
+@inner
 def join_tree(source, trees, forward):
     """Join the new subtree (row 1) to the trajectory (row 0) on the given side; return whether the trajectory turns.
 
@@ -209,7 +209,7 @@ def join_tree(source, trees, forward):
     return turns
 
 
-@inlined
+@inner
 def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, max_treedepth, stats):
     """One multinomial no-U-turn draw: ``state`` moves to the new point."""
     trees = work.trees
@@ -250,7 +250,7 @@ def no_u_turn(density, extra, source, scheme, layout, metric, work, state, eps, 
     stats.index_in_trajectory = np.int64(trees.chosen[0, 2])
 
 
-@inlined
+@inner
 def static(density, extra, source, scheme, layout, metric, work, state, eps, n_steps, stats):
     """One draw with a trajectory of ``n_steps`` steps and an accept step."""
     energy = kinetic_energy(layout, metric, state, work.scratch) - state.value[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from pymc_stiefel.geometry._checked import Matrix, _checked
 from pymc_stiefel.geometry._tangent import _split

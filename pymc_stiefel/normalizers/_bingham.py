@@ -17,15 +17,28 @@ integral in place of the sign (sinc indefinite integration).
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
-import scipy.special
+import scipy
+from numba.extending import overload
 
 from pymc_stiefel.engine.jit.compiling import compiled, part
 
 STEP = 0.05
 NODES_MAX = 1000  # on either side of the saddlepoint
-SIGN = np.array([2.0 / math.pi * float(scipy.special.sici(math.pi * k)[0]) for k in range(2 * NODES_MAX + 1)])
+
+
+@cache
+def signs() -> np.ndarray:
+    """Weights of sinc indefinite integration, by distance of two nodes."""
+    return np.array([2.0 / math.pi * float(scipy.special.sici(math.pi * k)[0]) for k in range(2 * NODES_MAX + 1)])
+
+
+@overload(signs)
+def _compiled_signs():
+    table = signs()  # a constant of the compiled code; SciPy's functions are imported here
+    return lambda: table
 
 
 @part
@@ -113,12 +126,13 @@ def _log_integral_frame(a, p):
     size, top = len(offset), a.max()
     P, log_lead = _polynomials(offset, weight, p)
     f = P * weight
+    sign = signs()
     beyond = np.zeros((p, size), dtype=np.complex128)  # integral against the sign of the difference
     for k in range(p):
         for m in range(size):
             total = 0.0j
             for l in range(size):
-                total += (SIGN[l - m] if l > m else -SIGN[m - l]) * f[k, l]
+                total += (sign[l - m] if l > m else -sign[m - l]) * f[k, l]
             beyond[k, m] = total
     even = p + p % 2
     M = np.zeros((even, even), dtype=np.complex128)

@@ -36,7 +36,7 @@ def reverses(matrix):
 def signed_svd(Z, special):
     """Thin SVD. If ``special``, U V' is a rotation, and the last singular value has the sign of the determinant."""
     U, s, Vt = np.linalg.svd(Z, False)
-    if special and reverses(U) != reverses(Vt):
+    if special and reverses(U.T) != reverses(Vt.T):  # LAPACK's matrices are stored by columns, their transposes by rows
         for i in range(len(U)):  # assigning a column would compile an error message, for a second
             U[i, -1] = -U[i, -1]
         s[-1] = -s[-1]

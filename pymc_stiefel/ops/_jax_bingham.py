@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pymc_stiefel.normalizers._bingham import SIGN, STEP
+from pymc_stiefel.normalizers._bingham import STEP, signs
 
 
 def contour_nodes(n: int, p: int) -> int:
@@ -62,7 +62,7 @@ def _log_integral_vector(a: Any) -> tuple[Any, Any]:
 def _sign_matrix(half: int) -> np.ndarray:
     """The sign of the difference of two nodes, by sinc indefinite integration."""
     step = np.arange(2 * half + 1)[None, :] - np.arange(2 * half + 1)[:, None]
-    return np.sign(step) * SIGN[np.abs(step)]
+    return np.sign(step) * signs()[np.abs(step)]
 
 
 def _log_integral_frame(a: Any, p: int) -> tuple[Any, Any]:

@@ -18,12 +18,14 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_and_cache_key,
     register_funcify_default_op_cache_key,
 )
+from pytensor.link.numba.dispatch.blockwise import numba_funcify_Blockwise as _pytensor_blockwise
 from pytensor.link.numba.dispatch.random import numba_funcify_RandomVariable as _pytensor_random_variable
+from pytensor.tensor.blockwise import BlockwiseWithCoreShape
 from pytensor.tensor.random.op import RandomVariableWithCoreShape
 
 from pymc_stiefel.engine.jit.blas import copy_matrix, copy_vector
 from pymc_stiefel.engine.jit.caching import source_key
-from pymc_stiefel.engine.jit.compiling import Routine, compiled, part
+from pymc_stiefel.engine.jit.compiling import Routine, part
 from pymc_stiefel.engine.jit.vectors import dot
 from pymc_stiefel.normalizers._bingham import log_bingham_frame
 from pymc_stiefel.normalizers._curvature import bingham_curvature, langevin_curvature, singular_curvature
@@ -61,7 +63,23 @@ def _kernel(function: Callable) -> Routine:
 # ---------------------------------------------------------------- kernels
 
 
-@compiled
+@part
+def _is_finite(numbers, count):
+    # np.all(np.isfinite(...)) would be compiled for vectors and for matrices, with arrays in between
+    values, finite = numba.carray(numbers, (count,)), True
+    for k in range(count):
+        finite &= np.isfinite(values[k])
+    return finite
+
+
+@part
+def _make_nan(numbers, count):
+    values = numba.carray(numbers, (count,))
+    for k in range(count):
+        values[k] = np.nan
+
+
+@part
 def _orthogonality_error(Z):
     """Largest entry of Z'Z - I; NaN, or infinite, if Z is not finite."""
     columns = np.ascontiguousarray(Z.T)
@@ -81,8 +99,8 @@ def _polar(n, p, special, first, second, out):
     Z, X = numba.carray(first, (n, p)), numba.carray(out, (n, p))
     if _orthogonality_error(Z) < ALREADY_ORTHONORMAL and not (special and reverses(Z)):
         copy_matrix(Z, X)
-    elif not np.all(np.isfinite(Z)):  # numba's svd would raise
-        X[:] = np.nan
+    elif not _is_finite(first, n * p):  # numba's svd would raise
+        _make_nan(out, n * p)
     else:
         U, _, Vt = signed_svd(Z, special)
         copy_matrix(U @ Vt, X)
@@ -93,8 +111,8 @@ def _polar(n, p, special, first, second, out):
 def _polar_pullback(n, p, special, first, second, out):
     """``geometry.polar_pullback`` or ``geometry.rotation_pullback``."""
     Z, G, result = numba.carray(first, (n, p)), numba.carray(second, (n, p)), numba.carray(out, (n, p))
-    if not np.all(np.isfinite(Z)):
-        result[:] = np.nan
+    if not _is_finite(first, n * p):
+        _make_nan(out, n * p)
         return 0.0
     U, s, Vt = signed_svd(Z, special)
     GV = G @ np.ascontiguousarray(Vt.T)
@@ -131,8 +149,8 @@ def _log_hyp0f1(n, p, special, first, second, out):
 @_kernel
 def _log_hyp0f1_matrix(n, p, special, first, second, out):
     F, result = numba.carray(first, (n, p)), numba.carray(out, (n, p))
-    result[:] = np.nan
-    if not np.all(np.isfinite(F)):
+    if not _is_finite(first, n * p):
+        _make_nan(out, n * p)
         return np.nan
     U, s, Vt = np.linalg.svd(F, False)
     value, gradient = _log_hyp0f1_or_nan(n, s)
@@ -144,8 +162,8 @@ def _log_hyp0f1_matrix(n, p, special, first, second, out):
 def _log_bingham(n, p, special, first, second, out):
     """``LogBingham.numpy``."""
     A, result = numba.carray(first, (n, n)), numba.carray(out, (n, n))
-    result[:] = np.nan
-    if not np.all(np.isfinite(A)):
+    if not _is_finite(first, n * n):
+        _make_nan(out, n * n)
         return np.nan
     a, V = np.linalg.eigh((A + A.T) / 2)
     value, gradient = log_bingham_frame(p, a)
@@ -157,17 +175,17 @@ def _log_bingham(n, p, special, first, second, out):
 def _polar_curvature(n, p, special, first, second, out):
     """``ops._polar.polar_curvature``; ``second`` holds G and the direction, one after the other."""
     Z, both, result = numba.carray(first, (n, p)), numba.carray(second, (2, n, p)), numba.carray(out, (n, p))
-    if np.all(np.isfinite(Z)) and np.all(np.isfinite(both)):
+    if _is_finite(first, n * p) and _is_finite(second, 2 * n * p):
         copy_matrix(polar_curvature(Z, both[0], both[1], special), result)
     else:
-        result[:] = np.nan
+        _make_nan(out, n * p)
     return 0.0
 
 
 @_kernel
 def _log_hyp0f1_curvature(n, p, special, first, second, out):
     s, C = numba.carray(first, (p,)), numba.carray(second, (p,))
-    ok = np.all(np.isfinite(s)) and np.all(np.isfinite(C))
+    ok = _is_finite(first, p) and _is_finite(second, p)
     copy_vector(singular_curvature(n, s.copy(), C.copy()) if ok else np.nan * s, numba.carray(out, (p,)))
     return 0.0
 
@@ -175,7 +193,7 @@ def _log_hyp0f1_curvature(n, p, special, first, second, out):
 @_kernel
 def _log_hyp0f1_matrix_curvature(n, p, special, first, second, out):
     F, C = numba.carray(first, (n, p)), numba.carray(second, (n, p))
-    ok = np.all(np.isfinite(F)) and np.all(np.isfinite(C))
+    ok = _is_finite(first, n * p) and _is_finite(second, n * p)
     copy_matrix(langevin_curvature(F, C) if ok else np.nan * F, numba.carray(out, (n, p)))
     return 0.0
 
@@ -183,7 +201,7 @@ def _log_hyp0f1_matrix_curvature(n, p, special, first, second, out):
 @_kernel
 def _log_bingham_curvature(n, p, special, first, second, out):
     A, C = numba.carray(first, (n, n)), numba.carray(second, (n, n))
-    ok = np.all(np.isfinite(A)) and np.all(np.isfinite(C))
+    ok = _is_finite(first, n * n) and _is_finite(second, n * n)
     copy_matrix(bingham_curvature(A, C, p) if ok else np.nan * A, numba.carray(out, (n, n)))
     return 0.0
 
@@ -214,6 +232,27 @@ def _funcify_polar(op, node=None, **kwargs):
         return X.astype(dtype)
 
     return polar, _CACHE_VERSION
+
+
+@register_funcify_and_cache_key(BlockwiseWithCoreShape)
+def _funcify_blockwise(op, node=None, **kwargs):
+    """Polar factors of a batch. PyTensor's own loop assigns slices, for which numba compiles an error message."""
+    [batch_node] = op.fgraph.apply_nodes
+    core_op = batch_node.op.core_op
+    if type(core_op) is not Polar:
+        return _pytensor_blockwise(op, node=node, **kwargs)
+    kernel, special, dtype = _polar.load(), int(core_op.special), np.dtype(node.outputs[0].dtype)
+
+    @numba_basic.numba_njit
+    def polar_factors(Z, core_shape):
+        n, p = Z.shape[-2], Z.shape[-1]
+        factors = _double(Z)  # a copy, to be overwritten
+        matrices = factors.reshape(factors.size // (n * p), n * p)
+        for matrix in matrices:
+            kernel(n, p, special, matrix.ctypes, matrix.ctypes, matrix.ctypes)
+        return factors.astype(dtype)
+
+    return polar_factors, f"pymc_stiefel_polar_factors_{special}_{dtype}_{_CACHE_VERSION}"
 
 
 @register_funcify_default_op_cache_key(PolarPullback)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pymc as pm
-from scipy.special import logsumexp
+import scipy
 
 from pymc_stiefel import _checks
 from pymc_stiefel.smc._kernel import ManifoldSMC
@@ -88,7 +88,7 @@ def log_marginal_likelihood(idata: Any) -> Evidence:
             "number of components shows"
         )
         warnings.warn(text, UserWarning, stacklevel=2)
-    return Evidence(float(logsumexp(chains) - np.log(len(chains))), error, chains)
+    return Evidence(float(scipy.special.logsumexp(chains) - np.log(len(chains))), error, chains)
 
 
 def _last(row: Any) -> float:
@@ -156,7 +156,7 @@ def compare_ranks(
         {
             "log_marginal": values,
             "error": [evidence.error for evidence in found],
-            "probability": np.exp(values - logsumexp(values)),
+            "probability": np.exp(values - scipy.special.logsumexp(values)),
         },
         index=pd.Index(models, name="rank"),
     )

@@ -85,3 +85,13 @@ def test_import_is_light():
     )
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_import_does_not_load_what_only_sampling_needs():
+    code = (
+        "import sys, pymc\n"
+        "before = set(sys.modules); import pymc_stiefel\n"
+        "print(sorted({'pytensor.link.numba.dispatch', 'scipy.linalg', 'scipy.special'} & (set(sys.modules) - before)))"
+    )
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

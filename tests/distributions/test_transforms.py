@@ -37,6 +37,20 @@ def factor(request):
     return found
 
 
+def test_factors_of_a_batch():
+    """Any strides, orthonormal matrices and NaN among the others, no matrix at all."""
+    Z = pt.tensor4("Z", dtype="float64")
+    factors = pytensor.function([Z], [ops.polar(Z), ops.rotation(Z)], mode="NUMBA")
+    batch = np.random.default_rng(1).normal(size=(3, 3, 2, 4))
+    batch[..., 0, 1] = geometry.polar(batch[..., 0, 1])
+    batch[..., 1, 2] = np.nan
+    batch = batch.transpose(3, 2, 0, 1)
+    for found, special in zip(factors(batch), (False, True), strict=True):
+        for place in np.ndindex(4, 2):
+            np.testing.assert_allclose(found[place], ops._polar.polar_numpy(batch[place], special), atol=1e-13)
+    assert [found.shape for found in factors(batch[:0])] == [(0, 2, 3, 3)] * 2
+
+
 def matrix_with(spectrum, n, p, rng):
     U = np.linalg.qr(rng.standard_normal((n, p)))[0]
     V = np.linalg.qr(rng.standard_normal((p, p)))[0]

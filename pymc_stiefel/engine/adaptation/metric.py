@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import scipy.linalg
+import scipy
 
 from pymc_stiefel.engine.adaptation import Adapter
 from pymc_stiefel.engine.blocks import Layout, Metric, Point, matrix_at, overwrite

@@ -39,16 +39,15 @@ def call_density(typingctx, address, q, gradient, extra):
 
 
 @intrinsic
-def call_drift(typingctx, address, x, a, b, n, p, t, c, w, scratch, blas):
-    """Move one matrix for time ``t`` by the drift at ``address``."""
-    signature = types.void(address, x, a, b, n, p, t, c, w, scratch, blas)
+def call_drift(typingctx, address, arguments):
+    """Call the drift at ``address``; arrays are passed by address."""
+    signature = types.void(address, arguments)
 
     def codegen(context, builder, signature, args):
-        kinds = list(signature.args[1:-1]) + list(signature.args[-1].types)
-        values = [*args[1:-1], *(builder.extract_value(args[-1], k) for k in range(4))]
+        kinds = signature.args[1].types
         plain = [
             context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
-            for kind, value in zip(kinds, values, strict=True)
+            for kind, value in zip(kinds, cgutils.unpack_tuple(builder, args[1]), strict=True)
         ]
         prototype = ir.FunctionType(ir.VoidType(), [value.type for value in plain])
         builder.call(builder.inttoptr(args[0], prototype.as_pointer()), plain)
