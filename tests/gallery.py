@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pymc as pm
@@ -37,6 +38,22 @@ def shortened(sample, draws: int, tune: int, chains: int, **always):
         return sample(min(options.pop("draws", given), draws), **(options | always))
 
     return short
+
+
+def aiming_at_a_power(sample: Callable, power: float) -> Callable:
+    """A wrong sampler: its density has the likelihood to the given power, above one too narrow and below too wide."""
+
+    def wrong(*args, **options):
+        model = pm.modelcontext(options.get("model"))
+        with model:
+            excess = pm.Potential("excess", (power - 1) * model.logp(vars=model.observed_RVs, jacobian=False))
+        try:
+            return sample(*args, **options)
+        finally:  # the rest of the notebook has the right model
+            model.potentials.remove(excess)
+            del model.named_vars["excess"]
+
+    return wrong
 
 
 def make_short(monkeypatch) -> None:

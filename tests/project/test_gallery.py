@@ -5,8 +5,9 @@ import re
 import matplotlib.pyplot as plt
 import pytest
 
+import pymc_stiefel as pst
 from tests import ROOT
-from tests.gallery import SCRIPTS, load_runner, make_short, uses_jax
+from tests.gallery import SCRIPTS, aiming_at_a_power, load_runner, make_short, uses_jax
 
 runner = load_runner()
 FAILING = "# %% [markdown]\n# # A title\n\n# %%\nhalf = 1 / 2\n\n# %%\nassert half == 0, 'seen'\n"
@@ -20,6 +21,16 @@ def test_notebook_runs(path, monkeypatch):
             pytest.importorskip(module)
     make_short(monkeypatch)
     runner.run(path, {"__name__": "__main__"})
+    plt.close("all")
+
+
+@pytest.mark.integration
+def test_chains_that_are_too_narrow_are_seen(monkeypatch):
+    pytest.importorskip("distributed")
+    make_short(monkeypatch)
+    monkeypatch.setattr(pst, "sample_chains", aiming_at_a_power(pst.sample_chains, 2.0))
+    with pytest.raises(AssertionError, match="standard deviations of M"):
+        runner.run(ROOT / "docs" / "gallery" / "chains_on_dask.py", {"__name__": "__main__"})
     plt.close("all")
 
 
