@@ -18,7 +18,8 @@ def enable_cache(target, function) -> None:
     """Enable numba's cache with our key. Numba's own key ignores edits of imported files."""
     try:
         target.enable_caching()
-    except RuntimeError:  # numba found no directory it may write to
+    except RuntimeError:
+        _report("(numba found no writable folder)")
         return
     cache_file: Any = getattr(target._cache, "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
@@ -42,8 +43,20 @@ def _load(cache, *arguments):
         return None
 
 
-_refused: set[tuple[str, str]] = set()
-"""Folders that could not be written, and the reasons, so that each is reported once."""
+_reported: set[str] = set()
+
+
+def _report(where: str) -> None:
+    """Warn that nothing was saved, once for each folder and reason."""
+    if where in _reported:
+        return
+    _reported.add(where)
+    warnings.warn(
+        f"compiled code could not be saved {where}, and every process compiles it again. Choose a writable folder "
+        "with space by the environment variables NUMBA_CACHE_DIR=... and PYTENSOR_FLAGS=base_compiledir=...",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _save(cache, *arguments):
@@ -52,15 +65,7 @@ def _save(cache, *arguments):
         _numba_save(cache, *arguments)
     except (OSError, EOFError, pickle.UnpicklingError) as error:
         reason = str(getattr(error, "strerror", None) or error)
-        if (cache.cache_path, reason) in _refused:
-            return
-        _refused.add((cache.cache_path, reason))
-        text = (
-            f"compiled code could not be saved in {cache.cache_path} ({reason}), and every process compiles it again. "
-            "Make space there, or choose a writable folder by the environment variables NUMBA_CACHE_DIR=... and "
-            "PYTENSOR_FLAGS=base_compiledir=..."
-        )
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        _report(f"in {cache.cache_path} ({reason})")
 
 
 # for all users of numba: PyMC and PyTensor compile other functions of a model, and would stop with numba's error

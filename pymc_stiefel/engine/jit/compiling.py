@@ -84,7 +84,7 @@ array, which must be inlined if references are not counted.
 def compiled(function=None, **options):
     """``numba.njit`` with a disk cache that notices changes in imported files.
 
-    If no cache directory is writable, the function is compiled in every process.
+    If no folder is writable, a warning says so, and the function is compiled in every process.
     """
     if function is None:
         return lambda function: compiled(function, **options)

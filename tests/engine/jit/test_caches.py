@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import CompileResultCacheImpl, IndexDataCacheFile
 
+from pymc_stiefel.engine.jit import caching
 from pymc_stiefel.engine.jit.compiling import compiled
 from tests import ROOT
 
@@ -64,6 +65,15 @@ def test_a_disk_that_cannot_be_written(make, monkeypatch, number):
     monkeypatch.setattr(IndexDataCacheFile, "_open_for_write", refuse)
     with pytest.warns(RuntimeWarning, match=f"could not be saved.*{os.strerror(number)}"):
         assert make()(2.0) == 6.0
+
+
+def test_no_folder_that_can_be_written(make, monkeypatch):
+    """As on a read-only system, where numba finds no place for a cache."""
+    monkeypatch.setattr(caching, "_reported", set())
+    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
+    with pytest.warns(RuntimeWarning, match=r"could not be saved \(numba found no .*NUMBA_CACHE_DIR") as seen:
+        assert [make()(2.0), make()(2.0)] == [6.0, 6.0]
+    assert len(seen) == 1  # not one for each function
 
 
 PYTENSOR = """
