@@ -9,7 +9,7 @@ The covariance may be positive definite although up to k entries of ``c - q`` ar
 are drawn first, from their marginal law, then the others given these. This requires at least k others, hence n > 2k.
 
 Every valid envelope gives exact draws. The search for a good envelope can therefore be coarse. It starts from the
-envelope of an earlier draw.
+envelope of an earlier draw. Without f this envelope is used as it is, until a draw needs many proposals.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ import numpy as np
 from pymc_stiefel.draws._vectors import VECTOR_PROPOSALS, log_cosh, slope_at, vmf_sign
 from pymc_stiefel.engine.jit.compiling import part
 
+PATIENCE = 8
+"""Proposals from the envelope of an earlier draw, after which a better one is searched for."""
+
 
 @part
 def complement_vector(f, q, O, fit, out, rng):
     """Exact draw of a unit vector orthogonal to the rows of O; ``f`` has to be orthogonal to them, too.
 
-    ``fit`` contains c and the contact point of an earlier draw, or zeros, and is updated. Returns False if no proposal
-    was accepted.
+    ``fit`` contains c and the contact point of an earlier draw, or zeros for none, and is updated. Returns False if no
+    proposal was accepted.
     """
     k, n = O.shape
     squares, sides, low = np.empty((4, k, k)), np.empty((5, k)), np.empty(k, dtype=np.int64)
@@ -39,12 +42,12 @@ def complement_vector(f, q, O, fit, out, rng):
         for value in f:
             kappa += (value / largest) ** 2
         kappa = largest * math.sqrt(kappa)
-    contact, slope, c = _search(f, q, O, kappa, fit, squares[2:], sides[2:])
-    count = _factors(q, O, c, gap, low, G, P, side)
-    if count < 0:  # rounding errors; this c is always valid
-        c = q.max() + slope + 0.5 * m
-        count = _factors(q, O, c, gap, low, G, P, side)
-    fit[0], fit[1] = c, contact
+    contact, slope, count = 1.0, 0.0, -1
+    if kappa == 0.0 and fit[1] > 0.0:  # one or two more proposals take less time than a search
+        count = _factors(q, O, fit[0], gap, low, G, P, side)
+    reused = count >= 0
+    if not reused:
+        contact, slope, count = _fitted(f, q, O, kappa, fit, gap, low, G, P, side, squares[2:], sides[2:])
     if slope > 0.0:  # the rank-one part of the envelope is slope f f' / kappa^2
         _covariance_times(f, O, gap, low, count, G, P, load, side, lean)
         length = 0.0
@@ -55,7 +58,9 @@ def complement_vector(f, q, O, fit, out, rng):
             return False
         along = math.sqrt(slope / (1.0 - slope * length))
     bound = log_cosh(kappa * math.sqrt(contact)) - slope * contact - 0.5 * m + 0.5 * m * math.log(0.5 * m)
-    for _ in range(VECTOR_PROPOSALS):
+    for proposal in range(VECTOR_PROPOSALS):
+        if reused and proposal == PATIENCE:  # the bound is the same for all envelopes without f
+            count = _fitted(f, q, O, kappa, fit, gap, low, G, P, side, squares[2:], sides[2:])[2]
         _gaussian(O, gap, low, count, G, P, load, side, out, rng)
         if slope > 0.0:
             extra = along * rng.standard_normal()
@@ -228,6 +233,18 @@ def ldl_solve(A, size, y):
 
 
 # ---------------------------------------------------------------- the search for an envelope
+
+
+@part
+def _fitted(f, q, O, kappa, fit, gap, low, G, P, side, squares, sides):
+    """Search for an envelope and factor it: its contact point, slope and number of low coordinates."""
+    contact, slope, c = _search(f, q, O, kappa, fit, squares, sides)
+    count = _factors(q, O, c, gap, low, G, P, side)
+    if count < 0:  # rounding errors; this c is always valid
+        c = q.max() + slope + 0.5 * (O.shape[1] - O.shape[0])
+        count = _factors(q, O, c, gap, low, G, P, side)
+    fit[0], fit[1] = c, contact
+    return contact, slope, count
 
 
 @part
