@@ -27,6 +27,7 @@ from pymc_stiefel.engine.jit.blas import (
 from pymc_stiefel.engine.jit.compiling import UNCOUNTED, c_function, inner, short
 from pymc_stiefel.engine.jit.memory import array_at, view
 from pymc_stiefel.engine.jit.vectors import add_both, dot, rotate
+from pymc_stiefel.engine.span import TALL, WIDE, coefficients, combine
 
 SPLITTING, CAYLEY, GEODESIC, AUTOMATIC = "splitting", "cayley", "geodesic", "automatic"
 
@@ -100,6 +101,19 @@ def splitting(x, a, b, t, c, w, scratch, blas):
 
     With pairs first and last, between a seventh more and twice as many trajectories were rejected.
     """
+    p, n = x.shape
+    both, factor = view(scratch, 0, 2 * p, 2 * p), view(scratch, 4 * p * p, p, p)
+    rest = scratch[5 * p * p :]
+    short_columns = p >= WIDE and n >= TALL * p and coefficients(blas, b, both, factor)
+    own_x, own_b = (both[:p], both[p:]) if short_columns else (x, b)
+    split_flows(own_x, a, own_b, t, c, w, rest, blas)
+    if short_columns:
+        combine(blas, x, b, both, factor, view(rest, 0, 2 * p, n))
+
+
+@inner
+def split_flows(x, a, b, t, c, w, scratch, blas):
+    """The same with the columns themselves."""
     p, n = x.shape
     if p == 1:
         rotate_column(x, a, b, 0, t * c[0])

@@ -32,7 +32,7 @@ def start(kind, n, p, seed=0):
 
 
 @each_drift
-@pytest.mark.parametrize("n,p", [*SHAPES, (2, 2), (1, 1), (40, 20), (70, 30), (30, 30)])
+@pytest.mark.parametrize("n,p", [*SHAPES, (2, 2), (1, 1), (40, 20), (70, 30), (30, 30), (200, 8)])
 def test_compiled_drifts_are_the_formulas(kind, n, p):
     """Also beyond the sizes at which BLAS and LAPACK take over."""
     X, r, c, w, _ = start(kind, n, p)
@@ -55,8 +55,20 @@ def test_large_matrices_move_by_the_cayley_map(n, p, t):
     assert geo.orthogonality_error(X_new) < 1e-12
 
 
+@pytest.mark.parametrize("closeness", [1.0, 1e-3, 1e-8, 0.0])
+def test_a_tall_matrix_moves_within_its_span(closeness):
+    """Coefficients in a basis of the span of X and B, unless columns of B are nearly dependent."""
+    n, p = 200, 10
+    X, r, c, w, _ = start("splitting", n, p)
+    A, B = geo.split_tangent(X, r)
+    B[:, 7] = B[:, 2] + closeness * B[:, 7]
+    expected = geo.splitting_drift(X, X @ A + B, 0.3, c, w)
+    found = kernels.split_drift("splitting", X, A, B, 0.3, c, w)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 @each_drift
-@each_shape
+@pytest.mark.parametrize("n,p", [*SHAPES, (200, 10)])
 def test_ten_thousand_drifts_stay_on_the_manifold(kind, n, p):
     X, r, c, w, _ = start(kind, n, p)
     X_new, r_new = kernels.drift(kind, X, r, 0.3, c, w, count=10_000)
