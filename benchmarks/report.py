@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import time_to_answer
 from benchmarks.machine import sentence
 from benchmarks.samplers import OURS
 from pymc_stiefel.plots._figures import PALETTE
@@ -62,6 +63,13 @@ process has left (warm). *sample* is a whole process with `pm.sample(draws=10, t
 the step method's first draw, from the finished model on (nutpie: the compiled density). Cold, this includes compiling
 the engine, which happens once after installation. `import pymc_stiefel` adds {imported:.2f} CPU seconds to `import
 pymc`. Made by `python -m benchmarks.startup`.
+"""
+
+ANSWER = """
+Seconds from the finished model to a result with {wanted} effective draws of every identified quantity: compilation,
+tuning and drawing, with the compile caches of a run before, imports not counted. Four chains, each sampler with its
+own length of tuning; the number of draws is the first of at most four guesses that is enough. The ratio compares the
+better of our two ways with the best of the others. Made by `python -m benchmarks.time_to_answer` on {machine}.
 """
 
 
@@ -254,10 +262,19 @@ def startup_section(record: dict) -> list[str]:
     ]
 
 
+def answer_section(record: dict) -> list[str]:
+    lines = ["## Time to an answer", ""]
+    lines += [*wrapped(ANSWER.format(wanted=time_to_answer.WANTED, machine=sentence(record["machine"]))), ""]
+    for cores, results in sorted(record["cores"].items(), reverse=True):
+        lines += [f"### {'One core' if cores == '1' else f'{cores} cores'}", "", *time_to_answer.table(results), ""]
+    return lines
+
+
 def main() -> None:
     lines = ["# Benchmarks", ""]
     sections = {
         "results": peers_section,
+        "time_to_answer": answer_section,
         "paper_table": paper_section,
         "scaling": scaling_section,
         "startup": startup_section,

@@ -4,7 +4,8 @@ Every run is a process of its own, with compile caches as the run before has lef
 has been built and stops when the result is there: compilation, tuning, draws and the InferenceData count, imports do
 not. Four chains, each sampler with its own length of tuning. A first run, not timed, fills the caches and tells how
 many draws are needed; the time is that of the first run that has 400, of at most four. Samplers that disagree with the
-others are marked. Results go to ``benchmarks/time_to_answer.json``.
+others are marked. Results go to ``benchmarks/time_to_answer.json``, in place of earlier ones of the same problems and
+number of cores.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -108,18 +110,27 @@ def measure(options: argparse.Namespace, name: str, sampler: str) -> dict[str, A
     return {"failed": f"{record['min_ess']:.0f} effective draws after {record['draws']} draws a chain"}
 
 
-def table(results: dict[str, dict[str, dict]], cores: int) -> str:
-    """A line for each problem: seconds, and how many times faster the better of ours is than the best of the others."""
-    lines = [
-        f"Seconds to {WANTED} effective draws of everything, {CHAINS} chains, {cores} cores",
-        "",
-        f"| problem | {' | '.join(SAMPLERS)} | ratio |",
-        "|---" * (len(SAMPLERS) + 2) + "|",
-    ]
+def earlier(path: Path) -> dict[str, Any]:
+    """The record to add to: that on disk if it is of this machine and these versions, else an empty one."""
+    record = json.loads(path.read_text()) if path.exists() else {}
+    if record.get("machine") != machine():
+        record = {"machine": machine(), "cores": {}}
+    return record
+
+
+def ratio_of(row: dict[str, dict]) -> float | None:
+    """How many times faster the better of ours is than the best of the others."""
+    right = {key: each["seconds"] for key, each in row.items() if "seconds" in each and not each["disqualified"]}
+    ours, others = ([right[key] for key in right if (key in OURS) == mine] for mine in (True, False))
+    return min(others) / min(ours) if ours and others else None
+
+
+def table(results: dict[str, dict[str, dict]]) -> list[str]:
+    """A line for each problem: seconds, and the ratio."""
+    lines = [f"| problem | {' | '.join(SAMPLERS)} | ratio |", "|---" * (len(SAMPLERS) + 2) + "|"]
     for name, row in results.items():
-        right = {key: each["seconds"] for key, each in row.items() if "seconds" in each and not each["disqualified"]}
-        ours, others = ([right[key] for key in right if (key in OURS) == mine] for mine in (True, False))
-        ratio = f"{min(others) / min(ours):.1f}" if ours and others else "-"
+        found = ratio_of(row)
+        ratio = "-" if found is None else f"{found:.1f}"
         cells = [
             f"{row[key]['seconds']:.1f}{'*' if row[key]['disqualified'] else ''}"
             if "seconds" in row.get(key, {})
@@ -133,7 +144,9 @@ def table(results: dict[str, dict[str, dict]], cores: int) -> str:
         for key, each in row.items()
         if each.get("failed") or each.get("disqualified")
     ]
-    return "\n".join([*lines, "", "`-` no result, `*` disagrees with the others:", *(f"- {text}" for text in reasons)])
+    if ratios := [ratio for row in results.values() if (ratio := ratio_of(row)) is not None]:
+        lines.append(f"| **median** |{' |' * len(SAMPLERS)} {statistics.median(ratios):.1f} |")
+    return [*lines, "", "`-`: no result; `*`: disagrees with the others.", "", *(f"- {text}" for text in reasons)]
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -158,7 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
     names = [n for n in KNOWN if not options.problems or any(n.startswith(given) for given in options.problems)]
     if not names:
         sys.exit(f"no problem begins with any of {options.problems}; there are: {'; '.join(KNOWN)}")
-    results: dict[str, dict[str, dict]] = {}
+    record = earlier(options.output)
+    results = record["cores"].setdefault(str(options.cores), {})
     for name in names:
         row = {}
         for sampler in options.samplers:
@@ -167,9 +181,8 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"{name:30s} {sampler:18s} {shown}", flush=True)
         judged = verdicts({key: [each] for key, each in row.items() if "seconds" in each})
         results[name] = {key: each | judged.get(key, {"disqualified": ""}) for key, each in row.items()}
-        record = {"machine": machine(), "cores": options.cores, "seed": options.seed, "results": results}
         options.output.write_text(json.dumps(record, indent=1) + "\n")
-    print(table(results, options.cores))
+    print("\n".join(table(results)))
 
 
 if __name__ == "__main__":
