@@ -72,6 +72,14 @@ own length of tuning; the number of draws is the first of at most four guesses t
 better of our two ways with the best of the others. Made by `python -m benchmarks.time_to_answer` on {machine}.
 """
 
+LARGE = """
+A leapfrog step of large matrices with a density that costs nothing. The attainable time is counted: no part of a step
+takes less than its floating-point operations at the rate of a matrix product of size 1000, or the numbers that it reads
+and writes at the rate of a sum of two such vectors, both measured just before. The last two columns are for the density
+tr(F'X): gradients a draw, and CPU seconds an effective draw, tuning included. Made by `python -m benchmarks.large
+--record` on {machine}.
+"""
+
 
 def wrapped(text: str) -> list[str]:
     """Paragraphs in lines of moderate length."""
@@ -270,6 +278,29 @@ def answer_section(record: dict) -> list[str]:
     return lines
 
 
+def large_section(record: dict) -> list[str]:
+    head = ("matrix", "drift", "step, ms", "attainable, ms", "share", "Gflop/s", "of", "GB/s", "of")
+    rows = []
+    for row in record["shapes"]:
+        rates = [row[key] for key in ("gflops", "largest gflops", "gbytes", "largest gbytes")]
+        cells = [
+            f"{row['n']} x {row['p']}",
+            row["drift"],
+            number(1e3 * row["seconds"]),
+            number(1e3 * row["attainable"]),
+        ]
+        cells += [f"{row['share']:.0%}", *(number(rate) for rate in rates)]
+        rows.append([*cells, number(row["gradients a draw"]), number(row["seconds per effective draw"])])
+    return [
+        "## Large matrices",
+        "",
+        *wrapped(LARGE.format(machine=sentence(record["machine"]))),
+        "",
+        *markdown((*head, "gradients a draw", "s an effective draw"), rows),
+        "",
+    ]
+
+
 def main() -> None:
     lines = ["# Benchmarks", ""]
     sections = {
@@ -277,6 +308,7 @@ def main() -> None:
         "time_to_answer": answer_section,
         "paper_table": paper_section,
         "scaling": scaling_section,
+        "large": large_section,
         "startup": startup_section,
     }
     for name, section in sections.items():
