@@ -151,8 +151,8 @@ REMARKS = [
     "The step size of the SVD network and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training "
     "images. The rate of the bottleneck network is Adam's default. The test images are those of the paper, the last "
     "10 000 of the training file.",
-    "Unlike in the paper, the SVD network learns more slowly at first, and its advantage at the end is within the "
-    "spread of the runs.",
+    "Unlike in the paper, the SVD network learns more slowly at first. At the end its test accuracy is higher in each "
+    "of the five runs, by 0.16 percentage points on average, and its training accuracy is lower.",
 ]
 RATES = {"svd": (0.001, 0.025), "bottleneck": (0.001, 0.0)}
 
