@@ -41,6 +41,8 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"  # docs/run_gallery.py records the outputs
 nb_merge_streams = True
 
+smartquotes_action = "qe"  # not "--" to a dash: sign patterns such as +-- stay as they are
+
 autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False

@@ -1,4 +1,4 @@
-"""Make the pictures of ``docs/analysis.md``: ``python docs/make_pictures.py``, under a minute.
+"""Make the pictures of ``docs/analysis.md``: ``python docs/make_pictures.py``, under a minute; or those that are named.
 
 Draws come from the model of ``examples/quickstart.py``, sampled with a fixed seed, and from exact samplers.
 """
@@ -69,8 +69,8 @@ def main() -> None:
         "invariants": pst.plot_invariants(idata, "U"),
         "energy": pst.plot_energy(idata),
     }
-    for name, figure in figures.items():
-        figure.savefig(ROOT / "docs" / "images" / f"analysis_{name}.png", dpi=160, bbox_inches="tight")
+    for name in sys.argv[1:] or figures:
+        figures[name].savefig(ROOT / "docs" / "images" / f"analysis_{name}.png", dpi=160, bbox_inches="tight")
 
 
 if __name__ == "__main__":

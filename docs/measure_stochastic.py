@@ -2,12 +2,15 @@
 
 Writes the table and the figure of ``docs/stochastic.md``::
 
-    OPENBLAS_NUM_THREADS=1 python docs/measure_stochastic.py [--draws 400000] [--figure docs/stochastic_bias.svg]
+    OPENBLAS_NUM_THREADS=1 python docs/measure_stochastic.py [--draws 400000] [--figure docs/images/stochastic_bias.svg]
+
+``--figure docs/images/stochastic_bias.svg --page docs/stochastic.md`` draws the figure from the table of the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from pymc_stiefel.engine.blocks import make_layout
 from pymc_stiefel.engine.jit.calls import DENSITY_SIGNATURE
 from pymc_stiefel.engine.stochastic import StochasticSampler, StochasticSettings, scaled_metric
 from pymc_stiefel.normalizers import log_hyp0f1
+from pymc_stiefel.plots._figures import PALETTE
 
 N, SIZES = 5, np.array([8.0, 4.0])
 STEPS = (1.4, 1.2, 1.0, 0.8, 0.6, 0.4)
@@ -61,7 +65,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=200_000)
     parser.add_argument("--figure", type=Path)
+    parser.add_argument("--page", type=Path)
     options = parser.parse_args()
+    if options.page:
+        draw_figure(rows_of(options.page.read_text()), options.figure)
+        return
     print("| scheme | step | bias of E log density | standard error | temperature |\n|---|---|---|---|---|")
     rows: dict[str, list] = {}
     for scheme in ("symmetric", "euler"):
@@ -73,13 +81,24 @@ def main() -> None:
         draw_figure(rows, options.figure)
 
 
+def rows_of(text: str) -> dict[str, list]:
+    """Step, size of the bias and its error from a table that this script has printed, for both schemes."""
+    rows: dict[str, list] = {}
+    for scheme, *numbers in re.findall(
+        r"^\| (symmetric|euler) \| (.+?) \| ([+-].+?) \| (.+?) \|", text, flags=re.MULTILINE
+    ):
+        step, bias, error = map(float, numbers)
+        rows.setdefault(scheme, []).append((step, abs(bias), error))
+    return rows
+
+
 def draw_figure(rows, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(5, 3.6), layout="constrained")
-    for scheme in ("symmetric", "euler"):
+    for scheme, color in zip(("symmetric", "euler"), PALETTE, strict=False):
         step, bias, error = np.array(rows[scheme]).T
-        axes.errorbar(step, bias, 2 * error, marker="o", capsize=2, label=scheme)
+        axes.errorbar(step, bias, 2 * error, marker="o", capsize=2, color=color, label=scheme)
     axes.plot(step, bias[-1] * (step / step[-1]) ** 2, ":", color="grey", label="second order")
     axes.set(xscale="log", yscale="log", xlabel="step size", ylabel="|bias| of E log density", ylim=(1e-4, None))
     axes.legend()

@@ -3,7 +3,8 @@
 A script is a notebook in jupytext's percent format. What is recorded beside it is the notebook with its outputs, which
 the site shows, and in docs/images/gallery its last picture as a thumbnail. Nothing is written if a cell fails. The
 tests run the same scripts with fewer draws and compare their cells with the record, so that no record is out of date.
-``--text`` copies changed prose and comments into the record without running anything; it refuses if code has changed.
+``--text`` copies changed prose and comments into the record, and removes noise from its outputs, without running
+anything; it refuses if code has changed.
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ def run(path: Path, namespace: dict[str, Any]) -> None:
 
 
 def is_noise(output: Any) -> bool:
-    """Whether an output is a progress bar (of ``rich``, or a widget) or the name of an object with its address."""
+    """Whether an output is a progress bar, tqdm's warning about it, or the name of an object with its address."""
     data = output.get("data", {})
     widget = "application/vnd.jupyter.widget-view+json" in data
     bar = output.output_type == "display_data" and data.get("text/html", "").startswith("<pre style=")
     address = set(data) == {"text/plain"} and re.search(r" at 0x[0-9a-f]+>", data["text/plain"])
-    return bool(widget or bar or address)
+    warning = re.fullmatch(r"\S+: TqdmWarning: .*\n.*\n", output.get("text", ""))
+    return bool(widget or bar or address or warning)
 
 
 def execute(notebook: Any, directory: Path) -> None:
@@ -119,6 +121,8 @@ def refresh_text(path: Path) -> None:
         raise ValueError(f"the code of {path.name} is not the recorded one: run it again, without --text")
     for cell, text in zip(recorded.cells, new.cells, strict=True):
         cell.source = text.source
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if not is_noise(output)]
     path.with_suffix(".ipynb").write_text(nbformat.writes(recorded) + "\n")
 
 

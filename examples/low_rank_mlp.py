@@ -108,14 +108,22 @@ def table(found: dict[str, list[dict]], mnist: bool) -> list[dict]:
     return rows
 
 
-def picture(found: dict[str, list[dict]]) -> Figure:
+def means_of(found: dict[str, list[dict]]) -> dict[str, dict[str, list]]:
+    """Means of the curves over runs."""
+    return {
+        kind: {name: np.mean([curves[name] for curves in runs], axis=0).round(5).tolist() for name in runs[0]}
+        for kind, runs in found.items()
+    }
+
+
+def picture(curves: dict[str, dict[str, list]]) -> Figure:
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     for axes, what in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
-        for color, (kind, runs) in zip(("C0", "C1"), found.items(), strict=True):
+        for color, (kind, of_kind) in zip(("C0", "C1"), curves.items(), strict=True):
             for part, style in (("training", ":"), ("test", "-")):
-                values = np.mean([curves[f"{part} {what}"] for curves in runs], axis=0)
+                values = of_kind[f"{part} {what}"]
                 axes.plot(np.arange(1, len(values) + 1), values, style, color=color, label=f"{kind}, {part}")
-        axes.set(xlabel="epochs", ylabel=what)
+        axes.set(xlabel="passes through the data", ylabel="cross-entropy" if what == "loss" else what)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
     return figure
@@ -143,8 +151,8 @@ REMARKS = [
     "The step size of the SVD network and the shifts were chosen with seed 1 on the last 8000 of the 50 000 training "
     "images. The rate of the bottleneck network is Adam's default. The test images are those of the paper, the last "
     "10 000 of the training file.",
-    "Unlike in the paper, the SVD network learns more slowly at first, and its advantage at the end is within the "
-    "spread of the runs.",
+    "Unlike in the paper, the SVD network learns more slowly at first. At the end its test accuracy is higher in each "
+    "of the five runs, by 0.16 percentage points on average, and its training accuracy is lower.",
 ]
 RATES = {"svd": (0.001, 0.025), "bottleneck": (0.001, 0.0)}
 
@@ -173,15 +181,17 @@ def main() -> None:
             found[kind].append(remembered(path, partial(learn, kind, images, ranks, epochs, seed, rates)))
     rows = table(found, mnist=options.data is not None)
     seconds = sum(sum(curves["seconds"]) for runs in found.values() for curves in runs)
+    drawn = {"curves": means_of(found)}
     finish(
         options,
-        picture(found),
+        picture(**drawn),
         title="6. Low-rank network",
         data=images.name,
         rows=rows,
         remarks=REMARKS,
         seeds=seeds,
         seconds=seconds,
+        drawn=drawn,
     )
 
 

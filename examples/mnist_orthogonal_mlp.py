@@ -209,15 +209,17 @@ def main() -> None:
         first = run(images, validation, settings, seeds[0], list(TEMPERATURES), state)
         best = best_temperature(first)
         runs = [first, *(run(images, validation, settings, seed, [best], state) for seed in seeds[1:])]
+    drawn = {"found": first}
     finish(
         options,
-        picture(first),
+        picture(**drawn),
         title="3. Orthogonal network on MNIST",
         data=images.name,
         seeds=seeds,
         seconds=sum(found["seconds"] for found in runs),
         rows=table(runs, best, mnist=options.data is not None),
         remarks=REMARKS,
+        drawn=drawn,
     )
 
 

@@ -146,10 +146,15 @@ def effective_sizes(posterior) -> np.ndarray:
 
 
 # %%
-def plot(posterior, seed: int):
-    """Draws of (Q, R) for n = 2 over the density of direct draws, and the law of Q on the two circles of O(2)."""
+def picture(draws: int = 10_000, seed: int = 1, posterior=None):
+    """Draws of (Q, R) for n = 2 over the density of direct draws, and the law of Q on the two circles of O(2).
+
+    Without ``posterior``, oHMC draws it again from the seed.
+    """
     import matplotlib.pyplot as plt
 
+    if posterior is None:
+        posterior, _ = run(build_model(2), "oHMC", draws, seed)
     rng = np.random.default_rng(seed)
     direct = CORNERS[rng.integers(16, size=400_000)] + SIGMA * rng.standard_normal((400_000, 2, 2))
     length = np.linalg.norm(direct[:, :, 0], axis=1)
@@ -229,7 +234,7 @@ def main() -> None:
                 shown = posterior
     finish(
         options,
-        plot(shown, options.seed),
+        picture(draws, options.seed, shown),
         title="1. Mixture of sixteen modes in QR coordinates",
         data=f"none; one chain of {draws} draws after {draws} of tuning",
         rows=rows,

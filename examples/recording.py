@@ -1,8 +1,12 @@
-"""Shared by the examples: command-line options, and the record from which docs/reproduction.py makes a page."""
+"""Shared by the examples: command-line options, and the record from which docs/reproduction.py makes a page.
+
+``python examples/recording.py docs recurrent`` draws the picture of a recorded example again, without a new run.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shlex
 import sys
@@ -47,12 +51,12 @@ def finish(
     remarks: list[str],
     seeds: list[int] | None = None,
     seconds: float | None = None,
-    drawn: dict[str, list] | None = None,
+    drawn: dict[str, Any] | None = None,
 ) -> None:
     """Print the table, save the picture and, with ``--record``, the record.
 
     ``seeds`` is for examples with several seeds, ``seconds`` for examples that resume from checkpoints, ``drawn`` for
-    the numbers of the picture, so that it can be drawn again without a new run.
+    the arguments of the example's function ``picture``, so that :func:`redraw` needs no new run.
     """
     for line in rows:
         beside = f"   paper: {line['paper']}" if line["paper"] else ""
@@ -62,9 +66,7 @@ def finish(
     if options.record is None:
         return
     name = Path(sys.argv[0]).stem
-    picture = options.record / "images" / f"{name}.png"
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=110, bbox_inches="tight")
+    _save(figure, options.record, name)
     record = {
         "title": title,
         "command": _command(options),
@@ -81,6 +83,18 @@ def finish(
     (results / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
+def redraw(folder: Path, name: str) -> None:
+    """Draw the picture of a recorded example again, by its function ``picture``."""
+    drawn = json.loads((folder / "results" / f"{name}.json").read_text()).get("drawn", {})
+    _save(importlib.import_module(name).picture(**drawn), folder, name)
+
+
+def _save(figure: Figure, folder: Path, name: str) -> None:
+    path = folder / "images" / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+
+
 def _command(options: argparse.Namespace) -> str:
     """The command of this run, without private places: of the data only the folder's name, and no other folders."""
     words = ["python", f"examples/{Path(sys.argv[0]).name}"]
@@ -93,3 +107,8 @@ def _command(options: argparse.Namespace) -> str:
         elif isinstance(value, int | float | str) and not isinstance(value, bool):
             words += [flag, str(value)]
     return shlex.join([*words, "--record", "docs"])
+
+
+if __name__ == "__main__":
+    for example in sys.argv[2:]:
+        redraw(Path(sys.argv[1]), example)

@@ -6,7 +6,7 @@ group that leaves the posterior unchanged, such that the draws agree:
 
 .. math:: \max_{R_1 \dots R_D,\, M}\ \sum_d \mathrm{tr}(R_d' X_d' M), \qquad M = \frac1D \sum_d X_d R_d,
 
-by turns in ``R`` and ``M`` (generalised Procrustes); each turn is exact, and the objective never falls.
+alternating between ``R`` and ``M`` (generalised Procrustes). Each half-step is exact, so the objective never decreases.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def align(
         - ``"permutation"``: signs and order (an exact assignment for each draw);
         - ``"rotation"``: everything but the subspace (orthogonal Procrustes);
         - ``"varimax"``: the same for factor loadings, each draw being first rotated to simple structure by varimax,
-          then matched by signs and order: the rotation the user reads, rather than one that depends on the draws.
+          then matched by signs and order. The rotation is then the usual one and does not depend on other draws.
           MatchAlign [1]_, with an exact assignment to an iterated mean in place of a greedy one to a pivot.
     reference : array (n, p), optional
         Align to this matrix. Without it, to the mean of the aligned draws; then columns keep the place they have in
@@ -91,7 +91,7 @@ def align(
 
     Notes
     -----
-    Cost :math:`O(D n p^2)` per round plus :math:`O(D p^3)`; nothing is looped over in Python but rounds.
+    Cost :math:`O(D n p^2)` per round plus :math:`O(D p^3)`; Python loops over rounds only.
 
     References
     ----------
@@ -167,7 +167,7 @@ def alignment(X: Array, method: str, target: Array | None = None) -> Array:
         R = _procrustes(X, nearest, target)
     if target is not None:
         return R
-    # the solution is known up to one common element of the group: stay close to the draws as they came
+    # the solution is unique up to a common element of the group: choose the one closest to the original draws
     if method != "sign":
         R = R @ nearest((R if method == "rotation" else np.abs(R)).sum(axis=0).T[None])[0]
     average = np.tensordot(X, R, ((0, 2), (0, 1)))

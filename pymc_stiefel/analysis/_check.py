@@ -39,7 +39,7 @@ SEE = "See https://arxiv.org/abs/1903.08008 for details"
 def check(
     idata: Any, model: pm.Model | None = None, *, target_accept: float = 0.8, search: bool = True
 ) -> list[SamplerWarning]:
-    """Check whether chains have converged in what the posterior identifies.
+    """Check whether the identified quantities of a posterior have converged.
 
     PyMC's checks look at raw entries. Their R-hat is large even in a perfect run if signs, order or rotation of columns
     are not identified. This function tests at the last draws whether the density is invariant under such changes, logs

@@ -31,7 +31,7 @@ def descending(
 
 
 def rotation_array(R: Array, draws: xr.DataArray) -> xr.DataArray:
-    """``R`` with the dims of ``draws`` but its rows, and ``ALIGNED_DIM`` last; without labels: only places count."""
+    """``R`` with the dims of ``draws`` except the rows, and ``ALIGNED_DIM`` last. No labels: only positions count."""
     dims = (*draws.dims[:-2], draws.dims[-1], ALIGNED_DIM)
     shape = (*draws.shape[:-2], draws.shape[-1], R.shape[-1])
     return xr.DataArray(np.moveaxis(R, 0, 1).reshape(shape), dims=dims)
@@ -70,7 +70,7 @@ def move_companion(
 
 
 def _same_batch(companion: xr.DataArray, rotation: xr.DataArray) -> xr.DataArray:
-    """Values of the companion, its batch dimensions named as in ``rotation``: by name, or else by place and length."""
+    """The companion with batch dimensions named as in ``rotation``, matched by name, or else by position and length."""
     batch = rotation.dims[2:-2]
     names = list(companion.dims)
     if not set(batch) <= set(names):

@@ -225,7 +225,7 @@ def _law(model: pm.Model | None, var: str | None) -> _Law:
 
 
 def _node(rv: Any) -> Any:
-    """The node of a LowRankMvNormal, also behind ``total_size``; None for other variables."""
+    """The node of a LowRankMvNormal, with or without ``total_size``; None for other variables."""
     while rv.owner is not None and not isinstance(rv.owner.op, LowRankMvNormalRV):
         if type(rv.owner.op).__name__ != "MinibatchRandomVariable":
             return None

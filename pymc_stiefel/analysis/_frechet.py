@@ -65,7 +65,7 @@ def stiefel_log(X: Array, Y: Array) -> Array:
 
 
 def _logarithm(X: Array, rows: Array, gram: Array, tolerance: float = TOLERANCE) -> Logarithm:
-    """The logarithm from products of ``X`` and ``Y``: only two of all its steps see the n rows of the draws.
+    """The logarithm from products of ``X`` and ``Y``. Only two of its steps work on all n rows of the draws.
 
     ``rows`` is ``Y'``, of shape (draws, p, n), ``gram`` is ``Y'Y``. With ``X'Y = U diag(cosines) E'`` the vectors
     ``(Y - X X'Y) E / sines`` are an orthonormal basis of what ``Y`` adds to the space of ``X``, and in the basis of

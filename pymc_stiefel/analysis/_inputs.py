@@ -62,7 +62,7 @@ def one_name(var_names: Any, argument: str = "var_names") -> str | None:
 def variable_of(
     data: Any, var_names: Any, group: str = "posterior", *, vectors: bool = False, argument: str = "var_names"
 ) -> xr.DataArray:
-    """The draws of one variable with ``chain`` and ``draw`` in front; near names are suggested for a wrong one."""
+    """The draws of one variable with ``chain`` and ``draw`` first. The error for a wrong name suggests similar ones."""
     name, vectors = one_name(var_names, argument), check.flag("vectors", vectors)
     check.string("group", group)
     if isinstance(data, xr.DataArray):
@@ -203,5 +203,5 @@ def _check_orthonormal(array: xr.DataArray, has_vectors: bool, loadings: str) ->
 
 
 def _same_letters(var: str, names: list[str]) -> list[str]:
-    """Names that differ only in case: too far for difflib when they are one letter long."""
+    """Names that differ only in case. difflib misses those of one letter."""
     return [name for name in names if name.lower() == var.lower()]

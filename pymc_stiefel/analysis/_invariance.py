@@ -165,7 +165,7 @@ def find_orbits(model: pm.Model, logp: LogDensity, points: list[Point]) -> list[
 
 
 def _attempts(name: str, block: StiefelBlock, ndim: int) -> Iterator[tuple[Member, int, int, str]]:
-    """What may be the columns of a variable: (member, p, batch dimensions with an element each, their name)."""
+    """Possible columns of a variable: (member, p, batch dimensions with an element each, their name)."""
     batch = block.batch_shape
     own = Member(name, None if block.vector else ndim - 1)
     one_batch = (Member(name, 0), batch[0] if batch else 1, 0, "vectors" if block.vector else "matrices")
@@ -189,7 +189,7 @@ def _axes(shape: tuple[int, ...], block: StiefelBlock | None, p: int, like: int 
 def _orbit(
     first: Member, p: int, n_batch: int, candidates: list[Member], logp: LogDensity, points: list[Point]
 ) -> Orbit | None:
-    """The largest group that leaves the density alone, with the fewest companions."""
+    """The largest group that leaves the density unchanged, with the fewest companions."""
     batch = np.shape(points[0][first.name])[:n_batch]
     candidates = [
         c for c in candidates if np.shape(points[0][c.name])[:n_batch] == batch and (c.axis or n_batch) >= n_batch

@@ -17,9 +17,7 @@ __all__ = ["dims_of", "inner_dim", "positive"]
 def dims_of(
     name: str, dims: Any, sizes: Sequence[int], suffixes: Sequence[str], size: Any = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Dims of the batch and of one matrix: the user's, or new ones, so that parts share the names of common
-    dimensions.
-    """
+    """Dims of the batch and of one matrix: the user's, or new ones. Parts then share the names of common dimensions."""
     string("name", name)
     model = pm.modelcontext(None)
     batch_shape = () if size is None else several("size", size)

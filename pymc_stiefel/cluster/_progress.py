@@ -16,7 +16,7 @@ LOG_SECONDS = 30.0
 
 
 class ChainProgress:
-    """A bar in a terminal or notebook; elsewhere (a batch job) a line in the log twice a minute.
+    """A bar in a terminal or notebook; elsewhere, as in a batch job, a line in the log twice a minute.
 
     Parameters
     ----------

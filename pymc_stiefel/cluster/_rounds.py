@@ -20,7 +20,7 @@ HOPELESS = (ImportError, AttributeError, pickle.PickleError)
 
 
 class Rounds:
-    """Submits tasks, and resubmits those whose worker was lost. This is safe: a chain is a pure function of its input.
+    """Submits tasks, and resubmits those whose worker was lost. This is safe: a chain depends on its input only.
 
     ``retries`` limits rounds in which no chain was finished: a pool that loses one worker often loses all its tasks,
     although only one of them failed.

@@ -1,4 +1,4 @@
-"""Compiled functions of a model are kept as long as the model lives, and reused by later calls.
+"""Keep the compiled functions of a model as long as the model lives, so that later calls reuse them.
 
 Compiled functions read data by address, so new data (``pm.set_data``) need no compilation. The key holds what they
 depend on: the graph, by the identity of its variables, and what the caller adds, such as shapes.
@@ -26,7 +26,7 @@ _results: WeakKeyDictionary[pm.Model, OrderedDict[tuple, Any]] = WeakKeyDictiona
 
 
 class _Same:
-    """Compares by identity, and keeps its object alive, so that no other one gets its ``id``."""
+    """A key that compares by identity. It keeps its object alive, so that its ``id`` is not reused."""
 
     def __init__(self, thing: Any) -> None:
         self.thing = thing
@@ -39,7 +39,7 @@ class _Same:
 
 
 def structure(model: pm.Model) -> tuple:
-    """What the compiled functions of a model depend on, besides shapes: its variables, transforms and options."""
+    """What compiled functions depend on besides shapes: the variables, transforms and options of the model."""
     mappings = (model.rvs_to_values, model.rvs_to_transforms, model.rvs_to_initial_values)
     things = [thing for mapping in mappings for pair in mapping.items() for thing in pair]
     things += [*model.potentials, None, *model.deterministics]
@@ -47,7 +47,7 @@ def structure(model: pm.Model) -> tuple:
 
 
 def kept(model: pm.Model, key: tuple, make: Callable[[], Made]) -> Made:
-    """The result of ``make`` for this model as it is now, called only once. It must not refer to the model itself."""
+    """``make()``, called once for the current state of the model. Its result must not refer to the model."""
     results = _results.setdefault(model, OrderedDict())
     key = (*key, structure(model))
     if key not in results:
@@ -59,7 +59,7 @@ def kept(model: pm.Model, key: tuple, make: Callable[[], Made]) -> Made:
 
 
 def start_function(model: pm.Model) -> Callable[[Any], dict[str, np.ndarray]]:
-    """The function of a seed from which ``pm.sample`` has the starts of chains, without ``initvals``."""
+    """The function from a seed to a starting point that ``pm.sample`` uses without ``initvals``."""
 
     def make() -> Callable[[Any], dict[str, np.ndarray]]:
         return make_initial_point_fns_per_chain(model=model, overrides=None, jitter_rvs=set(), chains=1)[0]

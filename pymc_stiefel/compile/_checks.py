@@ -1,4 +1,4 @@
-"""Indices of a model, checked before a chain starts: compiled code reads out of bounds silently."""
+"""Check the indices of a model before a chain starts: compiled code reads out of bounds without an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pymc_stiefel._compat import indexing
 def index_check(logp: Variable, inputs: list[Variable], givens: list) -> Callable[[np.ndarray], None] | None:
     """A function of the flat vector that raises IndexError where the graph indexes out of bounds; None if it cannot.
 
-    Only shapes and indices are computed. Graphs within Ops (loops) are not looked into.
+    Only shapes and indices are computed. Inner graphs of Ops (loops) are not checked.
     """
     nodes: dict[Any, None] = dict.fromkeys(
         variable.owner for variable in ancestors([logp]) if variable.owner is not None

@@ -41,7 +41,7 @@ __all__ = ["ModelDensity", "manifold_block", "model_density"]
 
 
 def numba_mode() -> Mode:
-    """PyTensor's numba mode, with products, sums and elementary functions of our own."""
+    """PyTensor's numba mode, with this package's products, sums and elementary functions."""
     # imported late: PyTensor's numba backend takes a tenth of a second
     from pymc_stiefel.compile.rewrites import functions, products, sums, symmetric
 
@@ -175,7 +175,7 @@ class ModelDensity:
     # ------------------------------------------------------------ data
 
     def refresh(self) -> bool:
-        """Read data and other variables again; returns whether any has been replaced since the last time."""
+        """Read data and other variables again; return whether any has been replaced since the last time."""
         known = getattr(self, "_values", None)
         self._own_batches()
         values = [container.storage[0] for container in self._function.input_storage[1:]]
@@ -381,7 +381,7 @@ def refuse_turning(name: str, X: np.ndarray, G: np.ndarray) -> None:
 
 
 def _refuse_random(logp: Variable) -> None:
-    """A density that is random itself (``pm.Minibatch``) has no exact accept step."""
+    """Refuse a random density (``pm.Minibatch``): it has no exact accept step."""
     if any(isinstance(variable.type, RandomType) for variable in ancestors([logp])):
         raise ValueError(
             "the log density of this model is random (pm.Minibatch?): an accept step would be wrong. "

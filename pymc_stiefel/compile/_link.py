@@ -42,13 +42,13 @@ def link_numba(function: Any, size: int, kinds: list[Kind]) -> Any:
                     gradient[k] = packed[k]
                 return value.item()
             keep_error(extra)
-        for k in range(size):  # within a step only the gradient is looked at
+        for k in range(size):  # within a trajectory only the gradient is checked
             gradient[k] = np.nan
         return np.nan
 
     with pytensor.config.change_flags(**STRICT):
         result = numba.cfunc(DENSITY_SIGNATURE)(density)
-    result.calls = function  # to be kept alive: it is called by its address
+    result.calls = function  # keep it alive: it is called by its address
     return result
 
 

@@ -80,7 +80,7 @@ class _RowCount:
 
 
 def _by_address(data: Variable) -> Variable:
-    """Data given as an array become a shared value: constants are compiled into the function and spoil its cache."""
+    """Make data given as an array a shared value: a function with constants in it is not cached for other data."""
     return pytensor.shared(data.data, data.name, borrow=True) if isinstance(data, Constant) else data
 
 

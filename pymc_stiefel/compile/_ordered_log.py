@@ -1,10 +1,10 @@
 r"""Ordered scales are reparameterised to remove a funnel.
 
 PyMC's ``ordered`` transform, after ``log``, has the coordinates :math:`v_k = \log(\log x_k - \log x_{k-1})`. If the
-smallest of several scales vanishes its gap to the next one grows, and with the gap the precision of that coordinate,
-which is the gap times one of fixed precision: a funnel, whose neck cannot be entered or left with the step size that
-fits elsewhere. The coordinates :math:`w_k` with :math:`e^{v_k} = \log(1 + e^{w_k})` are those of ``ordered`` for
-narrow gaps, and the gaps themselves for wide ones.
+smallest of several scales is close to zero, its gap to the next one is large, and the density in the coordinate of the
+gap is steeper by the square of the gap. This is a funnel: its neck needs a smaller step size than the rest. The
+coordinates :math:`w_k` with :math:`e^{v_k} = \log(1 + e^{w_k})` are those of ``ordered`` for narrow gaps, and the gaps
+themselves for wide ones.
 """
 
 from __future__ import annotations

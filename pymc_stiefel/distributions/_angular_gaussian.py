@@ -39,7 +39,7 @@ class MatrixAngularCentralGaussian(StiefelDistribution):
     .. math:: f(X) = |\Sigma|^{-p/2} \, |X'\Sigma^{-1}X|^{-n/2}
 
     A distribution of subspaces: it does not change when X is multiplied by a rotation from the right, nor when Sigma
-    is multiplied by a number. Costs a Cholesky factor of Sigma, n^3/3, a density.
+    is multiplied by a number. A density costs a Cholesky factor of Sigma, n^3/3 operations.
 
     Parameters
     ----------

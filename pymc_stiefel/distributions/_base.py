@@ -139,7 +139,7 @@ class StiefelDistribution(Continuous):
 
     @classmethod
     def support(cls, shape: Any, *given: Any) -> list[int]:
-        """The lengths named in ``cls.lengths``: as given, or else from the end of ``shape``."""
+        """The lengths named in ``cls.lengths``, as given or from the end of ``shape``."""
         found = []
         ends = None if shape is None else convert_shape(shape)
         for place, (name, value) in enumerate(zip(cls.lengths, given, strict=True)):
@@ -237,7 +237,7 @@ def _chart(
 def checked_direction(
     name: str, direction: TensorVariable, *, vector: bool = False, special: bool = False
 ) -> TensorVariable:
-    """A mean direction. Constants are checked now, graphs when they are evaluated; our own variables need no check."""
+    """A mean direction. Constants are checked now, graphs when evaluated. Variables of this package need no check."""
     check.orthonormal(name, direction, vector=vector)
     numbers = check.known(direction)
     if special and numbers is not None and (np.linalg.det(numbers) < 0).any():

@@ -37,8 +37,8 @@ class MatrixBingham(StiefelDistribution):
     Symmetric under sign changes of the columns. For ``B`` a multiple of the identity, and so always for p = 1, it is
     a distribution of subspaces whose normaliser :math:`{}_1F_1(p/2; n/2; A)` is exact and differentiable for
     min(p, n - p) <= 10: then ``A`` may be random. For any other ``B`` the normaliser has no tractable form; the
-    parameters must be numbers, and the log density is that of the numerator, which differs by a constant; posteriors
-    do not depend on it.
+    parameters must be numbers, and the log density is that of the numerator. It differs by a constant, on which
+    posteriors do not depend.
 
     Parameters
     ----------

@@ -47,8 +47,8 @@ class MatrixFisher(StiefelDistribution):
     with respect to normalised Haar measure on SO(n). Either ``F`` or ``(M, kappa)`` with
     :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is exact and differentiable for n = 2 (a Bessel function) and
     n = 3 (a Bingham law of quaternions), so that the concentration is learnt. For n >= 4 no tractable form is known:
-    the parameters must be numbers, and the log density is that of the numerator, which differs by a constant;
-    posteriors do not depend on it.
+    the parameters must be numbers, and the log density is that of the numerator. It differs by a constant, on which
+    posteriors do not depend.
 
     Parameters
     ----------

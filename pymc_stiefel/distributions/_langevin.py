@@ -39,9 +39,9 @@ class MatrixLangevin(StiefelDistribution):
 
     .. math:: f(X) = \mathrm{etr}(F'X) \,/\, {}_0F_1(\tfrac{n}{2}; \tfrac14 F'F)
 
-    Either ``F`` or ``(M, kappa)`` with :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is differentiable: all
-    may be random and the concentration is learnt. With ``(M, kappa)`` the singular values are known and the
-    normaliser is cheaper. See ``normalizers.log_hyp0f1`` for its accuracy.
+    Give ``F``, or ``(M, kappa)`` with :math:`F = M\,\mathrm{diag}(\kappa)`. The normaliser is differentiable, so all
+    parameters may be random, and a concentration can be learnt. With ``(M, kappa)`` the singular values are known and
+    the normaliser is cheaper. See ``normalizers.log_hyp0f1`` for its accuracy.
 
     Square matrices are those of O(n), with both signs of the determinant. For rotations use :class:`MatrixFisher`,
     which has another normaliser; otherwise a learnt concentration is wrong.

@@ -104,7 +104,7 @@ def _scattered(table: NDArray[Any]) -> Scattered:
 
 
 def make_parts(table: NDArray[Any]) -> list[Complete | Scattered]:
-    """The table in parts, each with the statistics that its sum needs; rows without an observed entry are left out."""
+    """Split the table into parts with the statistics for their sums. Rows without an observed entry are left out."""
     patterns = Patterns(table)
     if patterns.complete:
         return [_complete(table, None)]

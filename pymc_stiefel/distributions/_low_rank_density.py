@@ -43,8 +43,8 @@ LOG_2PI = float(np.log(2 * np.pi))
 def _whitener(M):
     """Inverse of the Cholesky factor of positive-definite matrices ``(..., p, p)``, and their log determinants.
 
-    Where an entry of ``d`` is small, ``M`` is ill-conditioned. A quadratic form in its inverse then loses all digits, a
-    sum of squares after multiplication with this factor only half of them.
+    Where an entry of ``d`` is small, ``M`` is ill-conditioned. A quadratic form in its inverse then loses all digits;
+    a sum of squares after multiplication by this factor loses only half of them.
     """
     p = M.type.shape[-1]
     if p == 1:

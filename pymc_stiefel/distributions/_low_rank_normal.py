@@ -65,8 +65,8 @@ class LowRankMvNormal(Continuous):
 
     The law of :math:`y = \mu + Wz + \sqrt{d}\,e` with standard normal scores ``z`` (p,) and noise ``e`` (n,):
     probabilistic PCA if ``d`` is a scalar, factor analysis if it has an entry for each feature. A row costs O(n p)
-    rather than O(n²), and where mean and covariance are the same for all rows, the log density of the model and its
-    gradient need them through their sums and cross products only.
+    rather than O(n²). If mean and covariance are the same for all rows, the log density of the model and its gradient
+    need only the sums and cross products of the rows.
 
     Missing entries of the data (NaN in an array or a DataFrame, masked entries) are integrated out exactly.
     :func:`~pymc_stiefel.factor_scores` and :func:`~pymc_stiefel.impute` draw scores and missing entries afterwards.
@@ -148,7 +148,7 @@ def _orthogonal_log_density(op: OrthogonalFactorRV, values: Any, *inputs: Any, *
 
 
 def _has_orthogonal_columns(W: TensorVariable) -> bool:
-    """A matrix of this package, or one times scales of its columns."""
+    """Whether ``W`` is a matrix of this package, or one whose columns are scaled."""
     while W.owner is not None and isinstance(W.owner.op, ViewOp):  # a Deterministic
         (W,) = W.owner.inputs
     if W.owner is None:

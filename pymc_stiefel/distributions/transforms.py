@@ -1,7 +1,7 @@
 r"""Transforms to unconstrained space, so that any sampler can run a model with orthonormal matrices.
 
 The default is an *expansion*: the value variable is any full-rank matrix ``Z`` of the same shape, the variable is its
-polar factor, and ``Z`` gets a standard Gaussian density. If ``Z`` is Gaussian its polar factor is Haar distributed and
+polar factor, and ``Z`` gets a standard Gaussian density. If ``Z`` is Gaussian, its polar factor is Haar distributed and
 independent of the rest, so the marginal law of the factor is exactly the one declared. An orthonormal value maps to
 itself, which lets a manifold sampler use the same model. ``householder`` is a chart of minimal dimension instead.
 """

@@ -69,7 +69,7 @@ def _funcify_polar_curvature(op, **kwargs):
 
 @jax_funcify.register(Curvature)
 def _funcify_curvature(op, **kwargs):
-    """Second derivatives are called back on the host."""
+    """Second derivatives run on the host, by a callback."""
 
     def curvature(*inputs):
         shape = jax.ShapeDtypeStruct(inputs[-1].shape, inputs[-1].dtype)

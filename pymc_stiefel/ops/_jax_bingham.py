@@ -110,7 +110,7 @@ def bingham_value_and_grad(a: Any, p: int) -> tuple[Any, Any]:
     integral = _log_integral_vector if p == 1 else partial(_log_integral_frame, p=p)
     value, grad = integral(a)
     # For p >= 2 the Pfaffian cancels where the largest eigenvalues lie more than about 30 apart. The derivative sums
-    # to p: where it does not the digits are lost, and NaN makes a sampler stay away.
+    # to p. Where it does not, the digits are lost; the result is NaN, and a sampler rejects the point.
     kept = jnp.abs(jnp.sum(grad) - p) < 1e-3
     return jnp.where(kept, value - integral(jnp.zeros_like(a))[0], jnp.nan), jnp.where(kept, grad, jnp.nan)
 

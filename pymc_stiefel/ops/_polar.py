@@ -1,8 +1,8 @@
 r"""PyTensor operations: the polar factor and the manifold guard; the base of the random variables.
 
 Each has its own derivative, because PyTensor's gradients of ``svd`` and ``eigh`` are wrong at equal singular
-values, which is where orthonormal matrices live. The Ops are defined for one matrix and batched by ``Blockwise``;
-the numba and JAX versions are in ``_numba`` and ``_jax``, loaded when that backend is.
+values, and all singular values of an orthonormal matrix are equal. The Ops are defined for one matrix and batched by
+``Blockwise``. The numba and JAX versions are in ``_numba`` and ``_jax``, which are loaded with their backend.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def checked_start(density: ModelDensity, point: Point, rng: np.random.Generator 
 def reader(
     model: pm.Model, density: ModelDensity, point: Point, transformed: bool = False
 ) -> Callable[[np.ndarray], Optimum]:
-    """A function that gives the constrained values of all free variables at a flat vector; or also transformed ones."""
+    """A function from a flat vector to the constrained values of all free variables, or also to transformed ones."""
     names = {rv.name: model.rvs_to_values[rv].name for rv in model.free_RVs}
     on_manifold = {model.values_to_rvs[slot.value].name for slot in density.slots if slot.block is not None}
     outputs = [

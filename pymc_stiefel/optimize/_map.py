@@ -47,7 +47,7 @@ def find_MAP(
     vars : list of variables, optional
         Those to optimise (default: all continuous ones); the others stay at ``start``.
     method : {"L-BFGS"}
-        The only method, there for the order of arguments in ``pm.find_MAP``.
+        The only method. The argument keeps the order of those of ``pm.find_MAP``.
     return_raw : bool, default False
         Whether to return the record of the optimiser as well.
     include_transformed : bool, default False
@@ -136,7 +136,7 @@ def find_MAP(
 
 
 def _renamed(start: Any, model: Any, seed: Any, others: dict[str, Any]) -> tuple[Any, Any, Any, float]:
-    """Arguments by one name: those of PyMC 6.4 are taken as they are, those of version 0.1 with a warning."""
+    """Rename arguments: names of PyMC 6.4 are accepted silently, those of version 0.1 with a warning."""
     if isinstance(start, pm.Model):
         _warn("find_MAP takes `model` by name: `start` comes first, as in pm.find_MAP")
         start, model = None, start

@@ -42,7 +42,7 @@ def initial_points(
     """Starting points of chains by a thorough search, for models whose chains end up in different modes.
 
     A search begins at a random start of the model. It runs L-BFGS over the orthonormal matrices with all other
-    variables fixed, then over all variables, in turns with sign flips of columns (in single matrices and along
+    variables fixed, then over all variables, and alternates with sign flips of columns (in single matrices and along
     batches) that increase the density. Each chain gets the best of up to ``tries`` searches of its own, fewer if
     ``agree`` of them end at the same best point. If the best point of all chains is higher by more than 10 nats, the
     chain gets that one. The height of a mode is not its probability: if modes differ little in height, sample from
@@ -248,7 +248,7 @@ class _Searcher:
         return lbfgs.minimize(loss, q, self.density.layout, gtol=TOLERANCE, max_iterations=iterations)
 
     def run(self, q: np.ndarray, rng: np.random.Generator) -> lbfgs.Result:
-        """Matrices first, because scales would adapt to a random matrix; then all variables, and signs."""
+        """Optimise matrices first, because scales would adapt to a random matrix; then all variables, and signs."""
         result = self.climb(self.climb(q, ITERATIONS, matrices_only=True).q, LONG)
         for _ in range(SWEEPS if self.moves else 0):
             flat, value = self._sweep(result.q, result.value, rng)
@@ -258,7 +258,7 @@ class _Searcher:
         return result
 
     def _sweep(self, q: np.ndarray, value: float, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """Try every sign change in random order, keep those that increase the density; repeat until none does."""
+        """Try every sign change in random order and keep those that increase the density; repeat until none does."""
         q, before = q.copy(), np.inf
         while value < before - 1e-6:
             before = value

@@ -171,8 +171,8 @@ def _first_step_size(
 ) -> float:
     """A step whose kick changes no velocity by more than about 0.1 times the scale per step.
 
-    The start alone may be flat. So steps are tried, and shortened until a hundred of them neither increase the loss
-    nor reach points where the step is too long. The result is a third shorter, for safety in longer runs.
+    The density may be flat at the start. So the step is shortened until a hundred steps neither increase the loss nor
+    reach points where it is too long. The result is a third shorter, for safety in longer runs.
     """
     step_size, losses = _gentle_step_size(density, metric, flat, rng)
     highest = np.mean(losses) + np.std(losses)

@@ -244,14 +244,15 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     if az.__version__.startswith("0."):
         with warnings.catch_warnings():  # ArviZ 0.23 uses functions that Matplotlib 3.11 deprecates
             warnings.simplefilter("ignore", DeprecationWarning)
-            axes = az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax)
+            axes = az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax, fill_color=PALETTE[:2])
         axes.set(**ENERGY_LABELS)
         return axes.figure
     if ax is not None:
         raise ValueError(f"ax must be None, since ArviZ {az.__version__} makes a figure of its own, got {ax!r}")
-    plot = az.plot_energy(xr.DataTree.from_dict({"/sample_stats": stats}), backend="matplotlib")
+    tree = xr.DataTree.from_dict({"/sample_stats": stats})
+    plot = az.plot_energy(tree, backend="matplotlib", color=list(PALETTE))
     figure = plot.viz["figure"].item()
     figure.set_size_inches(9, 2.8)  # ArviZ's own figure is so wide that its labels are too small on a page
-    figure.axes[0].set(title="", xlabel="E-BFMI", ylabel="chain")
+    figure.axes[0].set(title="", xlabel="E-BFMI", ylabel="chain", yticks=range(stats.sizes["chain"]))
     figure.axes[-1].set(**ENERGY_LABELS)
     return figure

@@ -55,7 +55,7 @@ def style() -> Iterator[None]:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure that a notebook shows once."""
+    """An empty figure, which a notebook shows only once."""
     import matplotlib.pyplot as plt  # late, so that importing the package needs no display and no second
 
     figure = plt.figure(figsize=size, layout="constrained")
@@ -64,7 +64,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
 
 def _display_once(figure: Figure) -> None:
-    """IPython calls this to display a figure that is the value of a cell, which is then not shown a second time."""
+    """IPython calls this to display a figure that is the value of a cell. It is then not shown a second time."""
     import matplotlib.pyplot as plt
 
     if "inline" in plt.get_backend():
@@ -122,7 +122,7 @@ def small_multiples(draws: xr.DataArray, ax: Any, size: tuple[float, float], plo
 
 
 def name_largest(axis: Any, place: Any, middle: Any, low: Any, high: Any, names: list[str]) -> None:
-    """Names above (or below) the five largest entries, leaving out those that would collide, and zeros."""
+    """Write names above (or below) the five largest entries, except zeros and names that would overlap."""
     taken: list[int] = []
     room = max(0.05, 0.013 * max(map(len, names))) * len(middle)
     for i in np.argsort(-np.abs(middle)):

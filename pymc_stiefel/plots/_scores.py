@@ -92,7 +92,7 @@ def plot_scores(
     with panels(ax, (1, 1), (4.6, 4.2)) as (figure, (axis,)):
         for k, label in enumerate(groups):
             own, colour = of_row == k, PALETTE[k % len(PALETTE)]
-            # many ellipses overlap, so the more there are, the fainter is each
+            # many ellipses overlap: the more there are, the fainter they are drawn
             _draw_ellipses(
                 axis, tuple(part[own] for part in ellipses), colour, float(np.clip(4 / len(own), 0.015, 0.12))
             )

@@ -20,7 +20,7 @@ StartFunctions = list[Callable[[Any], Point]]
 
 
 class Unsupported(Exception):
-    """Raised with the reason why a model, or a call, is passed to ``pm.sample``."""
+    """Raised if a model or a call has to be passed to ``pm.sample``; the message has the reason."""
 
 
 def make_starts(model: pm.Model, initvals: Any, chains: int) -> StartFunctions:

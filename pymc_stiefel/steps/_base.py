@@ -136,7 +136,7 @@ class ManifoldStep(ArrayStepShared):
         return self._here, [stats]
 
     def _read(self, point: Point) -> bool:
-        """Pass variables of other steps, and data, to the density; returns whether any has been replaced."""
+        """Pass variables of other steps, and data, to the density; return whether any has been replaced."""
         for name, shared in self.shared.items():
             shared.set_value(point[name], borrow=True)
         return self._density.refresh()

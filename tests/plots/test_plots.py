@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.colors import to_hex
 from scipy import stats
 
 import pymc_stiefel as pst
@@ -151,7 +152,10 @@ def test_energy_is_that_of_arviz():
     rng = np.random.default_rng(2)
     stats = xr.Dataset({"energy": (("chain", "draw"), rng.normal(size=(2, 500)))})
     figure = drawn(pst.plot_energy(stats))
-    assert len(figure.axes[-1].lines) >= 2
+    lines = figure.axes[-1].lines
+    assert len(lines) >= 2
+    shown = {to_hex(line.get_color()).upper() for line in lines if len(line.get_xdata())}  # not ArviZ's labels
+    assert shown and shown <= set(_figures.PALETTE)
     assert figure.axes[-1].get_xlabel().startswith("energy")
     with pytest.raises(KeyError, match="no 'energy'"):
         pst.plot_energy(xr.Dataset({"depth": 1}))

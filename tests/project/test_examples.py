@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 import pymc_stiefel as pst
@@ -155,3 +156,24 @@ def test_records_name_the_options_of_the_run_and_no_private_folder(tmp_path, mon
     finish(options, Figure(), title="Ratings", data="none", rows=[], remarks=[])
     record = json.loads((tmp_path / "results" / "ratings.json").read_text())
     assert record["command"] == "python examples/ratings.py --seed 3 --data ml-100k --step-size 0.01 --record docs"
+
+
+def test_a_recorded_picture_is_drawn_again_without_a_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.syspath_prepend(tmp_path)
+    from recording import redraw
+
+    (tmp_path / "one_curve.py").write_text(
+        "from matplotlib.figure import Figure\n\n"
+        "def picture(values):\n"
+        "    figure = Figure(figsize=(len(values), 1))\n"
+        "    figure.subplots().plot(values)\n"
+        "    return figure\n"
+    )
+    (tmp_path / "results").mkdir()
+    sizes = []
+    for values in ([1, 2], [1, 2, 3, 4]):
+        (tmp_path / "results" / "one_curve.json").write_text(json.dumps({"drawn": {"values": values}}))
+        redraw(tmp_path, "one_curve")
+        sizes.append(plt.imread(tmp_path / "images" / "one_curve.png").shape[1])
+    assert sizes[1] > 1.5 * sizes[0]  # the numbers of the record are in the picture

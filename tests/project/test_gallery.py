@@ -84,6 +84,9 @@ def test_record_is_not_out_of_date(path):
     ]
     errors = [cell for cell in recorded.cells for output in cell.get("outputs", []) if output.output_type == "error"]
     assert not errors
+    outputs = [output for cell in recorded.cells for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs), "no picture"
+    assert not [output.text for output in outputs if "site-packages" in output.get("text", "")]
     assert (runner.THUMBNAILS / f"{path.stem}.png").exists()
 
 
@@ -95,3 +98,8 @@ def test_every_notebook_has_its_parts_and_its_card():
         assert re.match(r"# %% \[markdown\]\n# # \S", source), f"{path.stem} does not begin with its title"
         assert re.search(r"^ *assert ", source, re.MULTILINE), f"{path.stem} asserts nothing"
         assert "\n# ## When to use this\n" in source, f"{path.stem} does not say when to use it"
+        headings = " ".join(re.findall(r"^# ## (.+)$", source, re.MULTILINE)).lower()
+        for part in ("data", "model", "diagnosis", "answer"):
+            assert part in headings, f"{path.stem} has no section on its {part}"
+        assert "pst.check(" in source and "sample" in source, f"{path.stem} does not sample and check"
+    assert len(SCRIPTS) >= 12

@@ -12,10 +12,18 @@ from tests import ROOT
 
 SOURCES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in (ROOT / "pymc_stiefel").rglob("*.py")}
 PAGE = (ROOT / "docs/howto/troubleshooting.md").read_text()
-TERMS = re.findall(r"^`(.+)`\n: ", PAGE, flags=re.MULTILINE)
+TERMS = re.findall(r"^`(.+)`\n: ", PAGE, flags=re.MULTILINE)  # the whole message is known
+FAMILIES = [
+    term.replace("\\|", "|") for term in re.findall(r"^\| `(.+?)` \|", PAGE, flags=re.MULTILINE)
+]  # errors about an argument
 EMITTERS = ("warnings.warn", "SamplerWarning", "_log.warning", "_log.error", "_log.info", "logger.info")
 ABOUT_THE_RUN = ("SamplingError", "RuntimeError", "OSError")  # errors, besides those of these files
 FILES = ("pymc_stiefel/compile/", "pymc_stiefel/steps/_base.py")
+EXCEPTIONS = tuple(
+    {*re.findall(r"raise ([A-Z]\w*|check\.\w+)\(", "".join(SOURCES.values()))} - {"Unsupported", "TypingError"}
+)
+INTERNAL = ("pymc_stiefel/engine/jit/", "pymc_stiefel/engine/blocks.py")  # for developers
+SHORT = 14  # characters of a message that consists of variable parts
 
 
 def template(node, names):
@@ -52,8 +60,8 @@ def pattern(term):
     return ".+".join(re.escape(part.strip()) for part in term.split("…"))
 
 
-def found_in(text):
-    return any(re.search(pattern(term), text, flags=re.DOTALL) for term in TERMS)
+def found_in(text, terms=tuple(TERMS)):
+    return any(re.search(pattern(term), text, flags=re.DOTALL) for term in terms)
 
 
 WARNINGS = {
@@ -67,6 +75,22 @@ ERRORS = {
     for name, source in SOURCES.items()
     for line, text in emitted(source, ("ValueError", "IndexError") if name.startswith(FILES) else ABOUT_THE_RUN)
 }
+# the rest: argument errors, without those that only say that a name or a derivative does not exist
+ARGUMENT_ERRORS = {
+    f"{name}:{line}": text
+    for name, source in SOURCES.items()
+    if not name.startswith(INTERNAL)
+    for line, text in emitted(source, set(EXCEPTIONS) - {"AttributeError", "NotImplementedError", "KeyboardInterrupt"})
+    if len(text.replace("\0", "")) >= SHORT and not found_in(text)
+}
+
+
+def test_every_argument_error_belongs_to_a_family():
+    assert {place: text for place, text in ARGUMENT_ERRORS.items() if not found_in(text, FAMILIES)} == {}
+    unused = [term for term in FAMILIES if not any(found_in(text, [term]) for text in ARGUMENT_ERRORS.values())]
+    assert unused == []
+    assert len(ARGUMENT_ERRORS) > 150 and len(FAMILIES) == len(set(FAMILIES))
+    assert [term for term in FAMILIES if len(term.replace("…", "")) < 12] == []
 
 
 @pytest.mark.parametrize("texts", [WARNINGS, ERRORS], ids=["warnings", "errors"])
@@ -75,9 +99,8 @@ def test_every_message_has_an_entry(texts):
 
 
 def test_every_entry_belongs_to_a_message():
-    exceptions = tuple(set(re.findall(r"raise (\w+)\(", "".join(SOURCES.values()))))
     sources = [*SOURCES.values(), inspect.getsource(pymc.stats.convergence)]
-    said = [text for source in sources for _, text in emitted(source, (*EMITTERS, *exceptions, "_warn"))]
+    said = [text for source in sources for _, text in emitted(source, (*EMITTERS, *EXCEPTIONS, "_warn"))]
     said += [
         ast.literal_eval(text) for text in re.findall(r'^[A-Z_]+ = (".*")$', "\n".join(sources), flags=re.MULTILINE)
     ]

@@ -1,8 +1,9 @@
 """Elementary functions of a compiled density, written so that the compiler can evaluate several at once.
 
-numba calls the C library for every exponential: a likelihood of many terms spends its time there. These have neither
-branches nor calls, only arithmetic, and err by a few units in the last place (``tests/compile/rewrites``). Polynomials
-are Chebyshev approximations, computed in 60 digits by ``mpmath.chebyfit`` and rounded.
+Numba calls the C library for every exponential, which takes most of the time of a likelihood with many terms. The
+functions here have neither branches nor calls. Their errors are a few units in the last place
+(``tests/compile/rewrites``). Polynomials are Chebyshev approximations, computed in 60 digits by ``mpmath.chebyfit`` and
+rounded.
 """
 
 from __future__ import annotations

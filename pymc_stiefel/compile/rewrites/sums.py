@@ -1,8 +1,8 @@
 """Sums over all numbers of an array in a compiled density, in explicit vectors.
 
-By strict floating-point rules a sum has an order, and a loop with a sum in it handles one number at a time: the whole
-loop, since PyTensor joins sums to the loops before them. Here the order is one of eight interleaved sums, the same in
-every process, and the loop before it is left to the compiler.
+Strict floating-point rules fix the order of a sum, so a loop that contains a sum is not vectorised. PyTensor joins
+sums to the loops before them, which are then not vectorised either. Here a sum has eight interleaved parts, in the
+same order in every process, and the loop before it stays separate.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Products with a constant symmetric matrix: form once what a density contains twice.
 
 The gradient of a quadratic form in ``C U`` has a product with ``C`` of its own, ``(s U)'C`` with some scales ``s``. If
-``C`` is symmetric that is ``s (C U)'``, and ``C U`` is there already.
+``C`` is symmetric, this is ``s (C U)'``, and ``C U`` is already in the graph.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _without_scales(matrix, axis: int):
 
 
 def _read(node):
-    """For a product with a symmetric constant C: that, whether it stands on the right, scales, and the U of ``C U``.
+    """For a product with a symmetric constant C: C, whether it is on the right, the scales, and the U of ``C U``.
 
     U is given as a variable and whether it is to be transposed.
     """
