@@ -6,7 +6,7 @@ when the density is evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,18 @@ from pymc_stiefel import _checks, geometry
 from pymc_stiefel.ops._polar import manifold_tolerance
 
 
-def integer(name: str, value: Any) -> int:
-    """A positive integer, also from the shape of data or constants, but not a random variable."""
+def integer(name: str, value: Any, least: int = 1) -> int:
+    """An integer, also from the shape of data or constants, but not a random variable."""
     if isinstance(value, Variable):
         value = _fixed(value)
-    return _checks.whole(name, value)
+    return _checks.whole(name, value, least)
+
+
+def integers(name: str, value: Any) -> tuple[int, ...]:
+    """One integer or a sequence of them, as a tuple."""
+    if isinstance(value, str | bytes | Variable) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        return (integer(name, value),)
+    return tuple(integer(name, one) for one in value)
 
 
 def _fixed(value: Variable) -> Any:

@@ -155,7 +155,7 @@ def choose_drift(drift: str, columns: list[int]) -> str:
     """The drift by name, with ``"auto"`` resolved."""
     if drift == "auto":
         return "splitting" if max(columns, default=1) <= SPLITTING_COLUMNS else "cayley"
-    if drift not in DRIFTS:
+    if not isinstance(drift, str) or drift not in DRIFTS:
         raise ValueError(f"drift must be 'auto' or one of {sorted(DRIFTS)}, got drift={drift!r}")
     return drift
 
