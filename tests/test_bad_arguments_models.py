@@ -71,7 +71,7 @@ KINDS = BAD | {
     "temperature": [-1, NAN, INF, "a", None, [1.0], np.eye(2), *OBJECTS],
     "function": [3, "a", [1], np.eye(2), *OBJECTS],
     "var_names": [3, "u", ["no_such"], [3], np.eye(2), *OBJECTS],
-    "starts": [3, "a", [1], [{}], np.eye(2), {"no_such": 1.0}, *OBJECTS],
+    "starts": [3, "a", [1], [{}, {}], np.eye(2), {"no_such": 1.0}, *OBJECTS],
     "progressbar": [3, 2.5, None, [True], np.eye(2), *OBJECTS],
     "var": [3, 2.5, "no_such", ["y"], True, np.eye(2), *OBJECTS],
 }  # fmt: skip

@@ -129,7 +129,6 @@ def sample_chains(
     }.items():
         _checks.flag(name, value)
     _checks.mapping("idata_kwargs", idata_kwargs)
-    _checks.mapping("compile_kwargs", compile_kwargs)
     _checks.function("callback", callback)
     engine = engine_for(executor)
     needs("joblib") if executor is None else None
@@ -189,6 +188,7 @@ def checked_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | N
 
 def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """``compile_kwargs`` with the mode of ``backend``, which needs PyMC 6."""
+    _checks.mapping("compile_kwargs", compile_kwargs)
     if backend is None:
         return compile_kwargs or {}
     try:

@@ -196,7 +196,7 @@ class StiefelSampler:
         return_inferencedata: bool = True,
         **options: Any,
     ) -> None:
-        if blas_cores not in ("auto", None):
+        if blas_cores is not None and not (isinstance(blas_cores, str) and blas_cores == "auto"):
             blas_cores = _checks.whole("blas_cores", blas_cores, 1)
         _checks.function("callback", callback)
         _checks.flag("return_inferencedata", return_inferencedata)
