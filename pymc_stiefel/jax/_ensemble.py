@@ -102,7 +102,13 @@ def ensemble(
     """
     _checks.whole("bins", bins)
     _checks.whole("batch_size", batch_size)
-    labels = np.asarray(labels)
+    if not callable(predict):
+        raise TypeError(f"predict must be a function of params and inputs, got {_checks.shown(predict)}")
+    if np.ndim(inputs) == 0:
+        raise ValueError(f"inputs must have rows, got {_checks.shown(inputs)}")
+    labels = _checks.numbers("labels", labels)
+    if labels.dtype.kind not in "iub":
+        raise TypeError(f"labels must be integers, got {_checks.shown(labels)}")
     if not isinstance(members, Sequence) or len(members) == 0:
         raise ValueError("members is empty, or no sequence: store parameters while sampling, as every fifty steps")
     if labels.shape != (len(inputs),):

@@ -43,6 +43,11 @@ def _check(step_size: Schedule, friction: float, temperature: Schedule, noise_es
         _checks.scalar("temperature", temperature, 0)
 
 
+def _check_seed(seed: Any) -> None:
+    if not isinstance(seed, int | np.integer | jax.Array):
+        raise TypeError(f"seed must be an integer, got {_checks.shown(seed)}")
+
+
 def _at(value: Schedule, count: Any) -> Any:
     return value(count) if callable(value) else value
 
@@ -58,8 +63,7 @@ def _transformation(
 ) -> optax.GradientTransformationExtraArgs:
     """The common part: schedules, random keys, and the loop over the leaves of a tree."""
     _check(step_size, friction, temperature, noise_estimate)
-    if not isinstance(seed, int | np.integer | jax.Array):
-        raise TypeError(f"seed must be an integer, got {_checks.shown(seed)}")
+    _check_seed(seed)
     keep = 1.0 - friction
     share = max(1.0 - keep**2 - 2.0 * noise_estimate, 0.0)  # fraction of the variance that noise adds
 
@@ -338,6 +342,7 @@ def orthonormal_like(params: Any, seed: Any = 0) -> Any:
     >>> bool(jnp.abs(matrix.T @ matrix - jnp.eye(5)).max() < 1e-6)
     True
     """
+    _check_seed(seed)
     tree: Any
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.PRNGKey(seed), max(len(leaves), 1))

@@ -44,7 +44,7 @@ def test_bad_arguments_are_named():
         pst.UnitVector("u", n=3)
         for given, message in [
             ({"algorithm": "gibbs"}, "algorithm must be one of .* 'gibbs'"),
-            ({"drift": "qr"}, "drift='qr'"),
+            ({"drift": "qr"}, "drift must be one of .* 'qr'"),
             ({"chain_method": "parallel"}, "chain_method must be one of .* 'parallel'"),
             ({"target_accept": 1.5}, "target_accept must be between 0 and 1, got 1.5"),
             ({"draws": 0}, "draws must be at least 1, got 0"),
