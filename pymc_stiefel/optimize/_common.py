@@ -12,9 +12,10 @@ from pymc.initial_point import make_initial_point_fn
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pymc_stiefel._arguments import value_variables
 from pymc_stiefel._checks import whole
 from pymc_stiefel.compile._density import ModelDensity
-from pymc_stiefel.steps._base import Point, check_values, value_variables
+from pymc_stiefel.steps._base import Point, check_values
 
 
 class Optimum(dict[str, Any]):

@@ -13,7 +13,7 @@ import numpy as np
 import pymc as pm
 from pymc.exceptions import SamplingError
 from pymc.step_methods.arraystep import ArrayStepShared
-from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.util import get_random_generator
 from pymc.vartypes import continuous_types
 from threadpoolctl import threadpool_limits
 
@@ -227,35 +227,6 @@ class ManifoldStep(ArrayStepShared):
                     "narrow for a Markov chain. Use a smaller concentration or more noise, hold the variable fixed, or "
                     "start elsewhere (`initvals`). Draws by `pm.draw` are exact at any concentration."
                 )
-
-
-def value_variables(model: pm.Model, vars: Any) -> list[Any]:
-    """The value variables of ``vars``; of all continuous variables if it is None."""
-    if vars is None:
-        return list(model.continuous_value_vars)
-    try:
-        return list(get_value_vars_from_user_vars(vars, model))
-    except (AttributeError, TypeError, ValueError):
-        names = [rv.name for rv in model.free_RVs]
-        raise ValueError(f"vars must be variables of the model, which has {names}, got {_checks.shown(vars)}") from None
-
-
-def point_of(model: pm.Model, initial_point: Any) -> Point:
-    """The given point, with a value for every value variable, or that of the model."""
-    if initial_point is None:
-        return dict(model.initial_point())
-    _checks.mapping("initial_point", initial_point)
-    for value in model.value_vars:
-        if value.name not in initial_point:
-            raise ValueError(
-                f"initial_point lacks {value.name}, got {sorted(initial_point)}; see model.initial_point()"
-            )
-        shape = np.shape(initial_point[value.name])
-        if len(shape) != value.ndim or any(
-            known not in (None, given) for known, given in zip(value.type.shape, shape, strict=True)
-        ):
-            raise ValueError(f"initial_point: {value.name} must have shape {value.type.shape}, got {shape}")
-    return dict(initial_point)
 
 
 def check_values(model: pm.Model, values: Sequence[Any], step: str, needs_manifold: bool = True) -> None:

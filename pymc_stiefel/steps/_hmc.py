@@ -16,6 +16,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.vartypes import continuous_types
 
 from pymc_stiefel import _checks
+from pymc_stiefel._arguments import point_of, value_variables
 from pymc_stiefel._compat import choice_of_steps, model_of, start_is_among, start_is_given
 from pymc_stiefel.compile._density import ModelDensity, model_density
 from pymc_stiefel.compile._layout import manifold_block
@@ -24,7 +25,7 @@ from pymc_stiefel.engine.drifts import AUTOMATIC, CAYLEY, GEODESIC
 from pymc_stiefel.engine.integrator import LEAPFROG, TWO_STAGE
 from pymc_stiefel.engine.sampler import Chain, Sampler, Settings
 from pymc_stiefel.engine.statistics import NAMES, STATISTICS
-from pymc_stiefel.steps._base import Ahead, ManifoldStep, Statistics, check_values, point_of, value_variables
+from pymc_stiefel.steps._base import Ahead, ManifoldStep, Statistics, check_values
 
 __all__ = ["GeodesicHMC", "OrthogonalHMC", "StiefelNUTS"]
 

@@ -14,6 +14,7 @@ from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
 
 from pymc_stiefel import _checks
+from pymc_stiefel._arguments import point_of, value_variables
 from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import Metric
@@ -24,7 +25,7 @@ from pymc_stiefel.engine.stochastic import (
     scaled_metric,
 )
 from pymc_stiefel.engine.stochastic_kernels import EULER, STATISTICS, SYMMETRIC
-from pymc_stiefel.steps._base import ManifoldStep, check_values, point_of, value_variables
+from pymc_stiefel.steps._base import ManifoldStep, check_values
 
 __all__ = ["OrthogonalSGHMC"]
 
