@@ -1,4 +1,5 @@
-"""Checks of distribution arguments at declaration. Errors name the argument, its value and the remedy.
+"""Checks of arguments: of distributions at declaration, of variables and points of a model. Errors name the argument,
+its value and the remedy.
 
 Numbers are checked here. Symbolic parameters are checked for dtype and dimensions only; their values are checked
 when the density is evaluated.
@@ -6,13 +7,15 @@ when the density is evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pymc.util import get_value_vars_from_user_vars
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -23,11 +26,18 @@ from pymc_stiefel import _checks, geometry
 from pymc_stiefel.ops._polar import manifold_tolerance
 
 
-def integer(name: str, value: Any) -> int:
-    """A positive integer, also from the shape of data or constants, but not a random variable."""
+def integer(name: str, value: Any, least: int = 1) -> int:
+    """An integer, also from the shape of data or constants, but not a random variable."""
     if isinstance(value, Variable):
         value = _fixed(value)
-    return _checks.whole(name, value)
+    return _checks.whole(name, value, least)
+
+
+def integers(name: str, value: Any) -> tuple[int, ...]:
+    """One integer or a sequence of them, as a tuple."""
+    if isinstance(value, str | bytes | Variable) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
+        return (integer(name, value),)
+    return tuple(integer(name, one) for one in value)
 
 
 def _fixed(value: Variable) -> Any:
@@ -160,3 +170,32 @@ def core_shape(what: str, given: Sequence[int | None], expected: Sequence[int | 
                 f"{what} ends in {tuple(given)}, but this variable has support shape {tuple(expected)}; "
                 "batch dimensions come first, the matrix (n, p) or vector (n,) comes last"
             )
+
+
+def value_variables(model: pm.Model, vars: Any) -> list[Any]:
+    """The value variables of ``vars``; of all continuous variables if it is None."""
+    if vars is None:
+        return list(model.continuous_value_vars)
+    try:
+        return list(get_value_vars_from_user_vars(vars, model))
+    except (AttributeError, TypeError, ValueError):
+        names = [rv.name for rv in model.free_RVs]
+        raise ValueError(f"vars must be variables of the model, which has {names}, got {_checks.shown(vars)}") from None
+
+
+def point_of(model: pm.Model, initial_point: Any) -> dict[str, Any]:
+    """The given point, with a value for every value variable, or that of the model."""
+    if initial_point is None:
+        return dict(model.initial_point())
+    _checks.mapping("initial_point", initial_point)
+    for value in model.value_vars:
+        if value.name not in initial_point:
+            raise ValueError(
+                f"initial_point lacks {value.name}, got {sorted(initial_point)}; see model.initial_point()"
+            )
+        shape = np.shape(initial_point[value.name])
+        if len(shape) != value.ndim or any(
+            known not in (None, given) for known, given in zip(value.type.shape, shape, strict=True)
+        ):
+            raise ValueError(f"initial_point: {value.name} must have shape {value.type.shape}, got {shape}")
+    return dict(initial_point)

@@ -143,6 +143,41 @@ def symmetric(name: str, value: Any) -> NDArray[Any]:
     return array / 2 + array.T / 2
 
 
+def function(name: str, value: Any) -> Any:
+    """Something that can be called, or None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be a function, got {shown(value)}")
+    return value
+
+
+def names(name: str, value: Any, known: Iterable[Any]) -> list[str] | None:
+    """A list of known names, or None."""
+    if value is None:
+        return None
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a list of names, got {shown(value)}")
+    given, there = list(value), [str(one) for one in known]
+    unknown = [one for one in given if not isinstance(one, str) or one not in there]
+    if unknown:
+        raise ValueError(f"{name} has {unknown}, which are not among the variables {sorted(there)}")
+    return given
+
+
+def starts(name: str, value: Any, chains: int, known: Iterable[Any]) -> Any:
+    """None, a dictionary of starting values by name, or one for each chain."""
+    if value is not None and not isinstance(value, Mapping | list | tuple):
+        raise TypeError(f"{name} must be one dictionary, or a list of one for each chain, got {shown(value)}")
+    each = value if isinstance(value, list | tuple) else [value] * chains
+    if len(each) != chains:
+        raise ValueError(f"{name} must be one dictionary, or one for each of the {chains} chains, got {len(each)}")
+    there = [str(one) for one in known]
+    for one in each:
+        unknown = [key for key in mapping(name, one) or () if key not in there]
+        if unknown:
+            raise ValueError(f"{name} has {unknown}, which are not among the variables {sorted(there)}")
+    return value
+
+
 def generator(rng: Any) -> np.random.Generator:
     """A NumPy random generator."""
     if not isinstance(rng, np.random.Generator):
@@ -188,13 +223,6 @@ def matrix(name: str, value: Any, *, like: tuple[str, NDArray[Any]] | None = Non
     if like is not None and array.shape != like[1].shape:
         raise ValueError(f"{name} must have the shape {like[1].shape} of {like[0]}, got shape {array.shape}")
     return array if array.dtype == np.float64 else array.astype(np.float64)
-
-
-def several(name: str, value: Any) -> tuple[int, ...]:
-    """One integer or a sequence of them, as a tuple."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable) or getattr(value, "ndim", 1) == 0:
-        return (whole(name, value),)
-    return tuple(whole(name, one) for one in value)
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

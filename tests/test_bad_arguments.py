@@ -56,9 +56,10 @@ CALLS = {
     normalizers.log_hyp0f1_vector: {"n": 3, "kappa": 2.0},
     normalizers.log_bingham: {"n": 3, "a": [1.0, 2.0, 3.0], "b": [1.0, 1.0]},
     normalizers.log_bingham_vector: {"a": [1.0, 2.0, 3.0]},
-    pst.StiefelUniform.dist: {"n": 3, "p": 2},
-    pst.SpecialOrthogonal.dist: {"n": 3},
-    pst.UnitVector.dist: {"n": 3},
+    pst.StiefelUniform.dist: {"n": 3, "p": 2, "shape": (3, 2)},
+    pst.SpecialOrthogonal.dist: {"n": 3, "shape": (3, 3)},
+    pst.UnitVector.dist: {"n": 3, "shape": 3},
+    pst.Grassmann.dist: {"n": 3, "p": 2, "Sigma": np.eye(3)},
     pst.MatrixLangevin.dist: {"M": F, "kappa": 2.0},
     pst.MatrixFisher.dist: {"M": np.eye(3), "kappa": 2.0},
     pst.VonMisesFisher.dist: {"mu": UNIT, "kappa": 2.0},
@@ -66,7 +67,7 @@ CALLS = {
     pst.MatrixBinghamLangevin.dist: {"A": A, "B": [2.0, 1.0], "F": F},
     pst.MatrixAngularCentralGaussian.dist: {"Sigma": np.eye(3), "p": 2},
 }
-OPTIONAL = {"size", "B", "kappa"}  # None is good, or said to be missing by the other name
+OPTIONAL = {"size", "B", "kappa", "shape", "Sigma"}  # None is good, or said to be missing by the other name
 
 
 def complaint(function, good, name, value):

@@ -80,6 +80,7 @@ BAD = {
     "axes": [3, "ax", [1, 2], np.eye(2), *OBJECTS],
     "kinds": ["magic", "", 3, True, [], ["raw", "magic"], np.eye(2), *OBJECTS],
 }  # fmt: skip
+BAD["names of dims"] = [3, 2.5, "unknown", ("k", "unknown"), ("k", 3), np.eye(2), *OBJECTS]
 BAD["matrix to"] = [*BAD["matrix"], 2 * POINT, "magic"]
 BAD["optional matrix"] = [value for value in BAD["matrix"] if value is not None]
 BAD["X"] = [*BAD["any matrix"], *BAD["orthonormal"], *OBJECTS]
@@ -129,7 +130,7 @@ TABLE = [
      {"name": "string", "out_channels": "count", "in_channels": "count", "kernel_size": "sizes", "gain": "positive",
       "size": "sizes", "dims": "dims"}),
     (pst.ordered_iid, {"name": "x", "rank": 2, "base": HALF},
-     {"name": "string", "rank": "count", "base": "distribution"}),
+     {"name": "string", "rank": "count", "base": "distribution", "dims": "names of dims"}),
     (geometry.manifold_dimension, {"n": 5, "p": 2}, {"n": "count", "p": "count"}),
     (geometry.orthogonality_error, {"X": POINT}, {"X": "Z"}),
     (geometry.tangent_project, {"X": POINT, "G": TANGENT}, {"X": "X", "G": "gradient"}),

@@ -9,9 +9,9 @@ import pymc as pm
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
-from pymc_stiefel._checks import several, shown, string
+from pymc_stiefel._checks import shown, string
 
-__all__ = ["dims_of", "inner_dim", "positive"]
+__all__ = ["dims_of", "inner_dim", "known_dims", "positive"]
 
 
 def dims_of(
@@ -20,7 +20,7 @@ def dims_of(
     """Dims of the batch and of one matrix: the user's, or new ones. Parts then share the names of common dimensions."""
     string("name", name)
     model = pm.modelcontext(None)
-    batch_shape = () if size is None else several("size", size)
+    batch_shape = () if size is None else check.integers("size", size)
     if dims is None:
         dims = [*(f"{name}_batch_{i}" for i in range(len(batch_shape))), *(f"{name}_{suffix}" for suffix in suffixes)]
         for dim, length in zip(dims, (*batch_shape, *sizes), strict=True):
@@ -47,6 +47,16 @@ def inner_dim(name: str, argument: str, dim: Any, length: int, suffix: str) -> s
         model.add_coord(dim, range(length))
     _check_dim(argument, model, name, dim, length)
     return dim
+
+
+def known_dims(name: str, dims: Any) -> None:
+    """Refuse dims that are not in the model."""
+    names = (dims,) if dims is None or isinstance(dims, str) else dims
+    if not isinstance(names, list | tuple) or not all(dim is None or isinstance(dim, str) for dim in names):
+        raise TypeError(f"dims of {name!r} must be a name or several names, got {shown(dims)}")
+    for dim in names:
+        if dim is not None:
+            _check_dim("dims", pm.modelcontext(None), name, dim, None)
 
 
 def _check_dim(argument: str, model: pm.Model, name: str, dim: str, length: int | None) -> None:

@@ -135,10 +135,13 @@ def _sizes(table: NDArray[Any], location: Any, scale: Any, *, common: bool) -> t
         spread = np.ma.filled(seen.std(axis=0), 0.0)
         scale = np.sqrt(np.mean(spread[spread > 0] ** 2)) if common and (spread > 0).any() else spread
         scale = np.where(scale > 0, scale, 1.0)  # a feature without spread, or without data
-    scale = reals("scale", scale)
+    location, scale = reals("location", location), reals("scale", scale)
     if not (scale > 0).all():
         raise ValueError(f"scale must be positive, got {scale}")
     if common and scale.ndim:
         raise ValueError(f"noise='common' needs one scale for all features, got shape {scale.shape}")
     n = table.shape[1]
+    for name, sizes in (("location", location), ("scale", scale)):
+        if sizes.shape not in ((), (1,), (n,)):
+            raise ValueError(f"{name} must be one number, or one for each of {n} features, got shape {sizes.shape}")
     return np.broadcast_to(location, (n,)), scale if common else np.broadcast_to(scale, (n,))

@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
-from pymc_stiefel._checks import several
 from pymc_stiefel.builders._dims import dims_of, inner_dim, positive
 from pymc_stiefel.distributions import StiefelUniform
 
@@ -118,7 +117,7 @@ def orthogonal_conv(
     (4, 3, 2, 2)
     """
     out_channels, in_channels = check.integer("out_channels", out_channels), check.integer("in_channels", in_channels)
-    gain, window = positive("gain", gain), several("kernel_size", kernel_size)
+    gain, window = positive("gain", gain), check.integers("kernel_size", kernel_size)
     window = window * 2 if np.ndim(kernel_size) == 0 else window
     fan_in = in_channels * math.prod(window)
     suffixes = ("out", "in", *(f"kernel_{i}" for i in range(len(window))))

@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_stiefel import _arguments as check
-from pymc_stiefel._checks import choice, flag, several
+from pymc_stiefel._checks import choice, flag
 from pymc_stiefel.builders._dims import dims_of, inner_dim, positive
 from pymc_stiefel.builders._spectra import column_lengths, ordered_iid, wishart_spectrum
 from pymc_stiefel.distributions import SpecialOrthogonal, StiefelUniform
@@ -167,7 +167,7 @@ def low_rank_factors(
 
 
 def _matrix_shape(shape: Any) -> tuple[int, ...]:
-    if isinstance(shape, int) or len(sizes := several("shape", shape)) < 2:
+    if isinstance(shape, int) or len(sizes := check.integers("shape", shape)) < 2:
         raise ValueError(f"shape must be (m, n) or (*batch, m, n), got {shape!r}")
     return sizes
 

@@ -19,8 +19,9 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_stiefel._checks import shown, string, whole
-from pymc_stiefel.builders._dims import positive
+from pymc_stiefel._arguments import integer
+from pymc_stiefel._checks import shown, string
+from pymc_stiefel.builders._dims import known_dims, positive
 
 __all__ = ["Descending", "check_positive", "column_lengths", "ordered_iid", "wishart_spectrum"]
 
@@ -150,7 +151,8 @@ def ordered_iid(
     True
     """
     string("name", name)
-    rank = whole("rank", rank)
+    rank = integer("rank", rank)
+    known_dims(name, dims)
     op = check_positive(base, argument)
     if base.ndim and not base.type.broadcastable[-1]:
         raise ValueError(

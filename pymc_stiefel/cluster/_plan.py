@@ -9,7 +9,7 @@ driver, for all chains. A task gets the step, its own point and its own generato
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from pymc.step_methods.state import DataClassState
 from pymc.util import RandomGeneratorState, get_random_generator, get_state_from_generator, random_generator_from_state
 from threadpoolctl import threadpool_limits
 
+from pymc_stiefel import _checks
 from pymc_stiefel.steps._hmc import ManifoldHMC
 
 __all__ = ["Chain", "Job", "prepare"]
@@ -185,12 +186,9 @@ def prepare(
 
 def start_functions(model: pm.Model, initvals: Any, chains: int) -> list[Callable[..., Any]]:
     """For each chain, a function from a seed to its start. Entries of ``initvals`` that are one object share it."""
-    if initvals is None or isinstance(initvals, dict):
+    _checks.starts("initvals", initvals, chains, [v.name for v in (*model.free_RVs, *model.value_vars)])
+    if initvals is None or isinstance(initvals, Mapping):
         initvals = [initvals] * chains
-    if len(initvals) != chains:
-        raise ValueError(
-            f"initvals must be one dictionary, or one for each of the {chains} chains, got {len(initvals)}"
-        )
     functions: dict[int, Callable[..., Any]] = {}
     for given in initvals:
         if id(given) not in functions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import os
 import time
 import warnings
@@ -15,8 +14,7 @@ import pymc as pm
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
-from pymc_stiefel._checks import flag
-from pymc_stiefel._checks import seed as checked_seed
+from pymc_stiefel import _checks
 from pymc_stiefel._compat import model_of
 from pymc_stiefel.cluster._checks import checked_options, needs, pickled, versions
 from pymc_stiefel.cluster._engines import engine_for
@@ -120,15 +118,18 @@ def sample_chains(
     (3, 20, 4, 2)
     """
     begin = time.time()
-    draws, chains = _whole("draws", draws, 1), _whole("chains", chains, 1)
-    tune = None if tune is None else _whole("tune", tune, 0)
-    retries = _whole("retries", retries, 0)
+    draws, chains = _checks.whole("draws", draws, 1), _checks.whole("chains", chains, 1)
+    tune = None if tune is None else _checks.whole("tune", tune, 0)
+    retries = _checks.whole("retries", retries, 0)
     for name, value in {
         "quiet": quiet,
+        "keep_warning_stat": keep_warning_stat,
         "discard_tuned_samples": discard_tuned_samples,
         "compute_convergence_checks": compute_convergence_checks,
     }.items():
-        flag(name, value)
+        _checks.flag(name, value)
+    _checks.mapping("idata_kwargs", idata_kwargs)
+    _checks.function("callback", callback)
     engine = engine_for(executor)
     needs("joblib") if executor is None else None
     model = model_of(model)
@@ -180,31 +181,14 @@ def sample_chains(
     return result
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number, got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {name}={number}")
-    return number
-
-
 def checked_names(model: pm.Model, names: Sequence[str] | None) -> list[str] | None:
     """``var_names`` as a list; an error if the model lacks one of them."""
-    if names is None:
-        return None
-    known = {variable.name for variable in model.unobserved_RVs}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise ValueError(f"var_names has {unknown}, which are not among the variables {sorted(known)}")
-    return list(names)
+    return _checks.names("var_names", names, {variable.name for variable in model.unobserved_RVs})
 
 
 def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """``compile_kwargs`` with the mode of ``backend``, which needs PyMC 6."""
+    _checks.mapping("compile_kwargs", compile_kwargs)
     if backend is None:
         return compile_kwargs or {}
     try:
@@ -217,7 +201,7 @@ def resolve_backend(backend: str | None, compile_kwargs: dict[str, Any] | None) 
 
 def _seed(random_seed: Any, stored: dict[str, Any] | None) -> Any:
     """The given seed; without one, the seed of the run to resume, or a new one."""
-    checked_seed("random_seed", random_seed)
+    _checks.seed("random_seed", random_seed)
     if random_seed is not None:
         return random_seed
     if stored is not None and str(stored["random_seed"]).isdigit():

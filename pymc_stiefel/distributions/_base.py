@@ -141,11 +141,11 @@ class StiefelDistribution(Continuous):
     def support(cls, shape: Any, *given: Any) -> list[int]:
         """The lengths named in ``cls.lengths``, as given or from the end of ``shape``."""
         found = []
-        ends = None if shape is None else convert_shape(shape)
+        ends = None if shape is None else _checked_shape(shape)
         for place, (name, value) in enumerate(zip(cls.lengths, given, strict=True)):
             offset = place - len(cls.lengths)
             if value is None and ends is not None and len(ends) >= cls.rv_op.ndim_supp:
-                value = ends[offset]
+                value, name = ends[offset], f"{name} (from shape={ends})"
             if value is None or value is Ellipsis:
                 raise TypeError(
                     f"{cls.__name__} needs {name}, got {name}=None; give {name}, or a shape, dims or an initval "
@@ -165,12 +165,20 @@ class StiefelDistribution(Continuous):
         rv = super().dist(dist_params, shape=shape, **kwargs)
         if shape is not None:
             ndim = cls.rv_op.ndim_supp
-            given = convert_shape(shape)
+            given = _checked_shape(shape)
             if len(given) < ndim:
                 raise ValueError(f"shape must end in the {ndim} dimensions of one variable, got shape {given}")
             numbers = [int(s) if isinstance(s, int | np.integer) else None for s in given[-ndim:]]
             check.core_shape(f"shape {given}", numbers, rv.type.shape[-ndim:])
         return rv
+
+
+def _checked_shape(shape: Any) -> tuple[Any, ...]:
+    """``shape`` as a tuple. Lengths that are not symbolic must be integers."""
+    for length in (lengths := tuple(convert_shape(shape))):
+        if not (isinstance(length, Variable) or length is Ellipsis):
+            check.integer("shape", length, least=0)
+    return lengths
 
 
 class _Built:

@@ -20,7 +20,7 @@ from pytensor.graph.rewriting.basic import in2out
 from pytensor.graph.traversal import graph_inputs
 from pytensor.link.jax.dispatch import jax_funcify
 
-from pymc_stiefel import geometry
+from pymc_stiefel import _checks, geometry
 from pymc_stiefel.compile._density import _log_density, _refuse_random, manifold_block, refuse_turning
 from pymc_stiefel.compile._ordered_log import has_log_gaps, in_widths, to_widths
 from pymc_stiefel.jax._manifolds import Position
@@ -148,9 +148,7 @@ class JaxDensity:
         """Names of variables and deterministics, and the function that maps a position to their values."""
         model = self.model
         known = {variable.name: variable for variable in model.unobserved_RVs}
-        unknown = sorted(set(names or ()) - set(known))
-        if unknown:
-            raise ValueError(f"var_names={unknown} are not variables of the model; there are {sorted(known)}")
+        names = _checks.names("var_names", names, known)
         chosen = [variable for name, variable in known.items() if names is None or name in names]
         transforms = {
             rv: None if model.rvs_to_values[rv] in self.matrices else transform

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from pymc_stiefel import _checks
+
 __all__ = ["Ensemble", "ensemble"]
 
 
@@ -98,9 +100,17 @@ def ensemble(
     >>> result.accuracy
     0.75
     """
-    labels = np.asarray(labels)
-    if len(members) == 0:
-        raise ValueError("members is empty: store parameters while sampling, for example every fifty steps")
+    _checks.whole("bins", bins)
+    _checks.whole("batch_size", batch_size)
+    if not callable(predict):
+        raise TypeError(f"predict must be a function of params and inputs, got {_checks.shown(predict)}")
+    if np.ndim(inputs) == 0:
+        raise ValueError(f"inputs must have rows, got {_checks.shown(inputs)}")
+    labels = _checks.numbers("labels", labels)
+    if labels.dtype.kind not in "iub":
+        raise TypeError(f"labels must be integers, got {_checks.shown(labels)}")
+    if not isinstance(members, Sequence) or len(members) == 0:
+        raise ValueError("members is empty, or no sequence: store parameters while sampling, as every fifty steps")
     if labels.shape != (len(inputs),):
         raise ValueError(f"labels must have shape ({len(inputs)},), one for each row of inputs, got {labels.shape}")
     evaluate = jax.jit(lambda params, rows: jax.nn.log_softmax(predict(params, rows), axis=-1))

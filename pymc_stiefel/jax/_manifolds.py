@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 
+from pymc_stiefel import _checks
+
 
 class Position(NamedTuple):
     """A point, or anything of the same shape: a gradient, a momentum."""
@@ -153,10 +155,9 @@ SPLITTING_COLUMNS = 12
 
 def choose_drift(drift: str, columns: list[int]) -> str:
     """The drift by name, with ``"auto"`` resolved."""
+    _checks.choice("drift", drift, ("auto", *sorted(DRIFTS)))
     if drift == "auto":
         return "splitting" if max(columns, default=1) <= SPLITTING_COLUMNS else "cayley"
-    if drift not in DRIFTS:
-        raise ValueError(f"drift must be 'auto' or one of {sorted(DRIFTS)}, got drift={drift!r}")
     return drift
 
 

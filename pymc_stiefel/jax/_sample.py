@@ -16,8 +16,9 @@ import numpy as np
 import pymc as pm
 from blackjax.mcmc import hmc
 from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.model import modelcontext
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis import nested_rhat
 from pymc_stiefel.jax import _adaptation as adaptation
 from pymc_stiefel.jax._algorithms import ALGORITHMS, flip, reflect, repaired
@@ -119,7 +120,7 @@ def sample(
     """
     sampler = Sampler(algorithm, drift, target_accept, chain_method, superchains)
     return sampler.sample_from_init(
-        modelcontext(model),
+        model_of(model),
         draws=draws,
         tune=tune,
         chains=chains,
@@ -160,13 +161,10 @@ class Sampler:
     superchains: int | None = None
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm must be one of {sorted(ALGORITHMS)}, got algorithm={self.algorithm!r}")
+        _checks.choice("algorithm", self.algorithm, sorted(ALGORITHMS))
         choose_drift(self.drift, [])
-        if self.chain_method not in ("vectorized", "sharded"):
-            raise ValueError(f"chain_method must be 'vectorized' or 'sharded', got chain_method={self.chain_method!r}")
-        if not 0 < self.target_accept < 1:
-            raise ValueError(f"target_accept must lie between 0 and 1, got target_accept={self.target_accept}")
+        _checks.choice("chain_method", self.chain_method, ("vectorized", "sharded"))
+        _checks.real("target_accept", self.target_accept, 0, 1)
 
     def sample_from_init(
         self,
@@ -184,7 +182,10 @@ class Sampler:
     ) -> Any:
         """Sample a model; the arguments are those of :func:`sample`."""
         self._check(draws, tune, chains)
-        rng = np.random.default_rng(random_seed)
+        _checks.flag("progressbar", progressbar)
+        _checks.flag("compute_convergence_checks", compute_convergence_checks)
+        _checks.mapping("idata_kwargs", idata_kwargs)
+        rng = np.random.default_rng(_checks.seed("random_seed", random_seed))
         density, states = _starts(model, initvals, self.superchains or chains, rng)
         if self.superchains:
             members = chains // self.superchains
@@ -221,10 +222,9 @@ class Sampler:
 
     def _check(self, draws: int, tune: int, chains: int) -> None:
         for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
-            if value != int(value) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {name}={value!r}")
+            _checks.whole(name, value, least)
         groups = self.superchains
-        if groups is not None and (groups < 2 or chains % groups or chains == groups):
+        if groups is not None and (chains % _checks.whole("superchains", groups, 2) or chains == groups):
             raise ValueError(f"superchains={groups} must be at least 2 and a proper divisor of chains={chains}")
         if self.chain_method == "sharded" and chains % len(jax.devices()):
             raise ValueError(
@@ -242,6 +242,7 @@ class Sampler:
 def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator) -> tuple[JaxDensity, Any]:
     """The density, and starting states with finite density."""
     refuse_discrete(model)
+    _checks.starts("initvals", initvals, count, [v.name for v in (*model.free_RVs, *model.value_vars)])
     functions = make_initial_point_fns_per_chain(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs), chains=count
     )

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from pymc_stiefel import _checks
 from pymc_stiefel.jax._manifolds import cayley, complement, nearest, skew, transpose
 
 __all__ = ["for_kernels", "momentum", "orthonormal_like", "osghmc", "sghmc", "to_matrix"]
@@ -31,13 +32,20 @@ class SGHMCState(NamedTuple):
     count: Any
 
 
-def _check(friction: float, temperature: Schedule, noise_estimate: float) -> None:
-    if not 0 < friction < 1:
-        raise ValueError(f"friction must lie between 0 and 1, got friction={friction}")
+def _check(step_size: Schedule, friction: float, temperature: Schedule, noise_estimate: float) -> None:
+    if not (callable(step_size) or isinstance(step_size, jax.Array)):  # arrays may be traced
+        _checks.real("step_size", step_size, 0)
+    _checks.real("friction", friction, 0, 1)
+    _checks.real("noise_estimate", noise_estimate)
     if not 0 <= noise_estimate <= friction:
         raise ValueError(f"noise_estimate must lie between 0 and friction={friction}, got {noise_estimate}")
-    if not callable(temperature) and temperature < 0:
-        raise ValueError(f"temperature must not be negative, got temperature={temperature}")
+    if not (callable(temperature) or isinstance(temperature, jax.Array)):
+        _checks.scalar("temperature", temperature, 0)
+
+
+def _check_seed(seed: Any) -> None:
+    if not isinstance(seed, int | np.integer | jax.Array):
+        raise TypeError(f"seed must be an integer, got {_checks.shown(seed)}")
 
 
 def _at(value: Schedule, count: Any) -> Any:
@@ -54,7 +62,8 @@ def _transformation(
     seed: Any,
 ) -> optax.GradientTransformationExtraArgs:
     """The common part: schedules, random keys, and the loop over the leaves of a tree."""
-    _check(friction, temperature, noise_estimate)
+    _check(step_size, friction, temperature, noise_estimate)
+    _check_seed(seed)
     keep = 1.0 - friction
     share = max(1.0 - keep**2 - 2.0 * noise_estimate, 0.0)  # fraction of the variance that noise adds
 
@@ -262,8 +271,8 @@ def to_matrix(kernel: Any) -> Any:
     >>> pst.jax.to_matrix(jnp.zeros((3, 3, 16, 32))).shape, pst.jax.to_matrix(jnp.zeros((10, 300))).shape
     ((144, 32), (300, 10))
     """
-    if kernel.ndim < 2:
-        raise ValueError(f"kernels must have two or more dimensions, got shape {kernel.shape}; use pst.jax.sghmc")
+    if getattr(kernel, "ndim", 0) < 2:
+        raise ValueError(f"a kernel must have two or more dimensions, got {_checks.shown(kernel)}; use pst.jax.sghmc")
     matrix = kernel.reshape(-1, kernel.shape[-1])
     return matrix if matrix.shape[0] >= matrix.shape[1] else transpose(matrix)
 
@@ -295,6 +304,8 @@ def for_kernels(transformation: optax.GradientTransformation) -> optax.GradientT
     >>> updates.shape
     (3, 3, 4, 8)
     """
+    if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
+        raise TypeError(f"transformation must be one of optax's, got {_checks.shown(transformation)}")
     inner = optax.with_extra_args_support(transformation)
 
     def init(params: Any) -> Any:
@@ -331,6 +342,7 @@ def orthonormal_like(params: Any, seed: Any = 0) -> Any:
     >>> bool(jnp.abs(matrix.T @ matrix - jnp.eye(5)).max() < 1e-6)
     True
     """
+    _check_seed(seed)
     tree: Any
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.PRNGKey(seed), max(len(leaves), 1))

@@ -9,10 +9,10 @@ import numpy as np
 import pymc as pm
 import pytensor
 from pymc.initial_point import make_initial_point_fn
-from pymc.util import get_value_vars_from_user_vars
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pymc_stiefel._arguments import value_variables
 from pymc_stiefel._checks import whole
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.steps._base import Point, check_values
@@ -65,7 +65,7 @@ def compiled(
     model: pm.Model, vars: Any, start: Mapping[str, Any] | None, random_seed: Any, compile_kwargs: dict[str, Any] | None
 ) -> tuple[ModelDensity, Point]:
     """The density without Jacobians, and the point to start from."""
-    values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
+    values = value_variables(model, vars)
     check_values(model, values, "the optimiser", needs_manifold=False)
     unknown = set(start or ()) - {variable.name for variable in (*model.free_RVs, *model.value_vars)}
     if unknown:

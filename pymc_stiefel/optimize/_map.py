@@ -93,6 +93,8 @@ def find_MAP(
     _checks.mapping("start", start)
     _checks.seed("seed", seed)
     _checks.flag("return_raw", return_raw)
+    _checks.flag("progressbar", progressbar)
+    _checks.mapping("compile_kwargs", compile_kwargs)
     _checks.flag("include_transformed", include_transformed)
     model = model_of(model)
     density, point = compiled(model, vars, start, seed, compile_kwargs)

@@ -86,6 +86,7 @@ def initial_points(
     positive(chains=chains, tries=tries, agree=agree)
     _checks.choice("keep", keep, ("matrices", "all"))
     _checks.seed("random_seed", random_seed)
+    _checks.mapping("compile_kwargs", compile_kwargs)
     search = _Searcher(model_of(model), compile_kwargs)
     found = [_best_of(search, rng, tries, agree) for rng in np.random.default_rng(random_seed).spawn(chains)]
     top = max(found, key=lambda one: one["logp"])

@@ -84,9 +84,11 @@ def minimize_stochastic(
     True
     """
     positive(epochs=epochs, **({} if steps_per_epoch is None else {"steps_per_epoch": steps_per_epoch}))
-    for name, value in {"scales": scales, "start": start}.items():
+    for name, value in {"scales": scales, "start": start, "compile_kwargs": compile_kwargs}.items():
         _checks.mapping(name, value)
     _checks.seed("random_seed", random_seed)
+    _checks.function("callback", callback)
+    _checks.flag("progressbar", progressbar)
     _checks.real("friction", friction, 0)
     if step_size is not None:
         _checks.real("step_size", step_size, 0)

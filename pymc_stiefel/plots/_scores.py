@@ -83,9 +83,16 @@ def plot_scores(
             f"need draws of scores with dims (chain, draw, row, factor) and factors {tuple(factors)} among them, got "
             f"sizes {dict(scores.sizes)}"
         )
-    groups, of_row = np.unique(np.zeros(scores.shape[2]) if colors is None else np.asarray(colors), return_inverse=True)
-    if len(of_row) != scores.shape[2]:
-        raise ValueError(f"colors must have one entry for each of the {scores.shape[2]} rows, got {len(of_row)}")
+    given = np.zeros(scores.shape[2]) if colors is None else np.asarray(colors)
+    if given.shape != (scores.shape[2],):
+        raise ValueError(
+            f"colors must have one entry for each of the {scores.shape[2]} rows, got {check.shown(colors)}"
+        )
+    if loadings is not None and not isinstance(loadings, str | xr.DataArray):
+        raise TypeError(f"loadings must be a name in data or a DataArray, got {check.shown(loadings)}")
+    source, name = (data, loadings) if isinstance(loadings, str) else (loadings, None)
+    arrows = None if loadings is None else variable_of(source, name, group, argument="loadings")
+    groups, of_row = np.unique(given, return_inverse=True)
     chosen = list(factors)
     ellipses = _ellipses(scores.values[..., chosen], prob)
     centre = ellipses[0]
@@ -97,17 +104,15 @@ def plot_scores(
                 axis, tuple(part[own] for part in ellipses), colour, float(np.clip(4 / len(own), 0.015, 0.12))
             )
             axis.scatter(*centre[own].T, s=9, color=colour, label=str(label), zorder=3)
-        if loadings is not None:
-            source, name = (data, loadings) if isinstance(loadings, str) else (loadings, None)
-            found = variable_of(source, name, group)
-            tips, features = _draw_arrows(axis, found, chosen, prob, np.abs(centre).max(), max_features)
+        if arrows is not None:
+            tips, features = _draw_arrows(axis, arrows, chosen, prob, np.abs(centre).max(), max_features)
         names = labels(scores, -1)
         axis.axhline(0, color=GREY, lw=0.5, zorder=0)
         axis.axvline(0, color=GREY, lw=0.5, zorder=0)
         axis.set(xlabel=names[chosen[0]], ylabel=names[chosen[1]])
         axis.margins(0.12)
         axis.autoscale_view()
-        if loadings is not None:
+        if arrows is not None:
             _draw_labels(axis, tips, features)
         if colors is not None:
             axis.legend(loc="best", handletextpad=0.1)

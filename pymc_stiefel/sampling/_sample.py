@@ -16,7 +16,8 @@ from pymc.sampling import mcmc
 from pymc.sampling.parallel import _cpu_count
 from threadpoolctl import threadpool_limits
 
-from pymc_stiefel._checks import whole
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis import check
 from pymc_stiefel.cluster._checks import with_target_accept
 from pymc_stiefel.cluster._plan import spawned
@@ -195,10 +196,10 @@ class StiefelSampler:
         return_inferencedata: bool = True,
         **options: Any,
     ) -> None:
-        if blas_cores not in ("auto", None):
-            blas_cores = whole("blas_cores", blas_cores, 1)
-        if callback is not None and not callable(callback):
-            raise TypeError(f"callback must be a function of trace and draw, got {callback!r}")
+        if blas_cores is not None and not (isinstance(blas_cores, str) and blas_cores == "auto"):
+            blas_cores = _checks.whole("blas_cores", blas_cores, 1)
+        _checks.function("callback", callback)
+        _checks.flag("return_inferencedata", return_inferencedata)
         self.step, self.callback, self.blas_cores = step, callback, blas_cores
         self.progressbar_theme, self.return_inferencedata = progressbar_theme, return_inferencedata
         self.options = options
@@ -224,15 +225,27 @@ class StiefelSampler:
         compile_kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Sample a model; the arguments are those of :func:`sample`."""
-        model = pm.modelcontext(model)
+        model = model_of(model)
+        for name, value in {
+            "quiet": quiet,
+            "discard_tuned_samples": discard_tuned_samples,
+            "keep_warning_stat": keep_warning_stat,
+            "compute_convergence_checks": compute_convergence_checks,
+        }.items():
+            _checks.flag(name, value)
+        _checks.mapping("idata_kwargs", idata_kwargs)
+        _checks.mapping("compile_kwargs", compile_kwargs)
+        if not isinstance(progressbar, bool | str):
+            raise TypeError(f"progressbar must be True, False or the name of a kind, got {_checks.shown(progressbar)}")
         if not model.free_RVs:
             raise SamplingError("the model has no free variables, so there is nothing to sample")
-        draws, tune = whole("draws", draws, 1), None if tune is None else whole("tune", tune, 0)
-        cores = min(4, _cpu_count()) if cores is None else whole("cores", cores, 1)
-        chains = max(2, cores) if chains is None else whole("chains", chains, 1)
+        draws, tune = _checks.whole("draws", draws, 1), None if tune is None else _checks.whole("tune", tune, 0)
+        cores = min(4, _cpu_count()) if cores is None else _checks.whole("cores", cores, 1)
+        chains = max(2, cores) if chains is None else _checks.whole("chains", chains, 1)
         names = checked_names(model, var_names)
         if isinstance(random_seed, int | np.integer) and random_seed < 0:
             raise ValueError(f"random_seed must not be negative, got {random_seed}; leave it out for a random one")
+        _checks.seed("random_seed", random_seed)
         returned = {
             "discard_tuned_samples": discard_tuned_samples,
             "keep_warning_stat": keep_warning_stat,

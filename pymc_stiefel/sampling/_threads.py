@@ -91,7 +91,11 @@ def advance(
     """
     stop = threading.Event()
     with ThreadPoolExecutor(cores, thread_name_prefix="chain") as pool:
-        futures = {pool.submit(run.advance, until, tune, stop): run for run in runs}
+        try:
+            futures = {pool.submit(run.advance, until, tune, stop): run for run in runs}
+        except RuntimeError as error:
+            stop.set()
+            raise RuntimeError(f"{error}: use fewer cores, or raise the limit on processes (ulimit -u)") from error
         try:
             while (state := wait(futures, REPORT_SECONDS, FIRST_EXCEPTION)).not_done:
                 if any(future.exception() for future in state.done):

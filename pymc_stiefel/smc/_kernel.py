@@ -102,8 +102,11 @@ class ManifoldSMC(SMC_KERNEL):
         max_treedepth: int = 6,
     ) -> None:
         model = model_of(model)
-        _checks.mapping("start", start)
+        for name, value in {"start": start, "compile_kwargs": compile_kwargs}.items():
+            _checks.mapping(name, value)
+        _checks.seed("random_seed", random_seed)
         fractions = {"correlation_threshold": correlation_threshold, "target_accept": target_accept}
+        _check_start([str(value.name) for value in model.value_vars], start)
         _check(model, draws, max_moves, max_treedepth, threshold=threshold, **fractions)
         self.correlation_threshold, self.max_moves, self.target_accept = correlation_threshold, max_moves, target_accept
         # The functions that the base class compiles are not used, so they are compiled as quickly as possible.
@@ -141,9 +144,7 @@ class ManifoldSMC(SMC_KERNEL):
 
     def _initialize_kernel(self) -> None:
         init = self.start or self.initialize_population()
-        missing = [name for name in self.var_info if name not in init]
-        if missing:
-            raise ValueError(f"start lacks the variables {missing}; give the values of all of {list(self.var_info)}")
+        _check_start(list(self.var_info), init)
         self._make_sampler()
         rows = [np.reshape(np.asarray(init[name])[: self.draws], (self.draws, -1)) for name in self.var_info]
         self.tempered_posterior = np.concatenate(rows, axis=1).astype(np.float64)
@@ -244,6 +245,14 @@ class ManifoldSMC(SMC_KERNEL):
             "max_moves": self.max_moves,
             "target_accept": self.target_accept,
         }
+
+
+def _check_start(names: list[str], start: dict[str, Any] | None) -> None:
+    missing, unknown = sorted(set(names) - set(start or names)), sorted(set(start or ()) - set(names))
+    if missing:
+        raise ValueError(f"start lacks the variables {missing}; give the values of all of {names}")
+    if unknown:
+        raise ValueError(f"start names {unknown}, which are not among {names}")
 
 
 def _check(model: pm.Model, draws: int, max_moves: int, max_treedepth: int, **fractions: float) -> None:

@@ -17,6 +17,8 @@ from pymc.util import get_random_generator
 from pymc.vartypes import continuous_types
 from threadpoolctl import threadpool_limits
 
+from pymc_stiefel import _checks
+from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.compile._layout import manifold_block
 
@@ -62,6 +64,13 @@ class ManifoldStep(ArrayStepShared):
     _sampler: Any
     _here: Point | None = None  # the point of the last draw, while the chain is there
     ahead: Ahead | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """PyMC's base class reads these arguments here, before ``__init__`` can check them."""
+        model_of(kwargs.get("model"))
+        if kwargs.get("blocked") is not None:
+            _checks.flag("blocked", kwargs["blocked"])
+        return super().__new__(cls, *args, **kwargs)
 
     def _make_sampler(self) -> None:
         """Set ``_sampler`` from the settings and the compiled density."""

@@ -13,10 +13,10 @@ from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import Competence, StepMethodState
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
 from pymc.vartypes import continuous_types
 
 from pymc_stiefel import _checks
+from pymc_stiefel._arguments import point_of, value_variables
 from pymc_stiefel._compat import choice_of_steps, model_of, start_is_among, start_is_given
 from pymc_stiefel.compile._density import ModelDensity, model_density
 from pymc_stiefel.compile._layout import manifold_block
@@ -87,6 +87,7 @@ class ManifoldHMC(ManifoldStep):
     ) -> None:
         model = model_of(model)
         _checks.mapping("compile_kwargs", compile_kwargs)
+        _checks.seed("rng", rng)
         for name, value in {"adapt_step_size": adapt_step_size, "reflect": reflect}.items():
             _checks.flag(name, value is not None if value is None else value)
         for name, value in {"adapt_metric": adapt_metric, "adapt_rows": adapt_rows}.items():
@@ -106,10 +107,9 @@ class ManifoldHMC(ManifoldStep):
             weigh_flips=self.weigh_flips,
             search=True,
         )
-        values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
+        values = value_variables(model, vars)
         check_values(model, values, type(self).__name__)
-        if initial_point is None:
-            initial_point = model.initial_point()
+        initial_point = point_of(model, initial_point)
         self._density = model_density(model, values, initial_point, reflect=reflect, compile_kwargs=compile_kwargs)
         super().__init__(values, self._density.shared, blocked, rng=rng)
         self._model = model

@@ -83,6 +83,13 @@ class CyclicalSchedule:
     exploration: float = 0.8
     temperature_after: float = 1.0
 
+    def __post_init__(self) -> None:
+        _checks.real("largest", self.largest, 0)
+        _checks.whole("length", self.length)
+        if not 0 <= _checks.real("exploration", self.exploration) < 1:
+            raise ValueError(f"exploration must be at least 0 and below 1, got {self.exploration}")
+        _checks.scalar("temperature_after", self.temperature_after, 0)
+
     def _place(self, count: Any) -> Any:
         return count % self.length / self.length
 

@@ -12,9 +12,9 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
 
 from pymc_stiefel import _checks
+from pymc_stiefel._arguments import point_of, value_variables
 from pymc_stiefel._compat import model_of
 from pymc_stiefel.compile._density import ModelDensity
 from pymc_stiefel.engine.blocks import Metric
@@ -159,6 +159,7 @@ class OrthogonalSGHMC(ManifoldStep):
         _checks.flag("resample", resample)
         _checks.mapping("scales", scales)
         _checks.mapping("compile_kwargs", compile_kwargs)
+        _checks.seed("rng", rng)
         self.settings = checked_settings(
             step_size=step_size,
             friction=friction,
@@ -168,10 +169,9 @@ class OrthogonalSGHMC(ManifoldStep):
             resample=resample,
             temperature=temperature,
         )
-        values = model.continuous_value_vars if vars is None else get_value_vars_from_user_vars(vars, model)
+        values = value_variables(model, vars)
         check_values(model, values, type(self).__name__)
-        if initial_point is None:
-            initial_point = model.initial_point()
+        initial_point = point_of(model, initial_point)
         self._density = ModelDensity(
             model, values, initial_point, reflect=False, minibatches=True, compile_kwargs=compile_kwargs
         )
@@ -251,6 +251,8 @@ def checked_settings(**given: Any) -> StochasticSettings:
     _checks.choice("scheme", given["scheme"], (EULER, SYMMETRIC))
     if not callable(given["step_size"]):
         given["step_size"] = _checks.real("step_size", given["step_size"], 0)
+    if not callable(given["temperature"]):
+        given["temperature"] = _checks.real("temperature", given["temperature"])
     settings = StochasticSettings(**given)
     first, temperature = settings.step_size_at(0), settings.temperature_at(0)
     friction, noise_estimate = settings.friction, settings.noise_estimate

@@ -360,3 +360,16 @@ def test_aligned_parts_rebuild_the_matrix():
     parts = pst.align(idata, "W_U", group="prior", companions={"W_s": "permute", "W_V": "rotate"})
     rebuilt = (parts["W_U"].values * parts["W_s"].values[..., None, :]) @ np.swapaxes(parts["W_V"].values, -1, -2)
     np.testing.assert_allclose(rebuilt, idata["prior"]["W"].values, atol=1e-10)
+
+
+def test_lengths_of_data():
+    """Integers may come from the shape of data, also one of several, as in the declaration of variables."""
+    with pm.Model():
+        data = pm.Data("data", np.zeros((7, 5)))
+        n = data.shape[1]
+        assert pst.low_rank("W", (n, 3), rank=2).type.shape == (5, 3)
+        assert pst.orthogonal_conv("K", 4, 3, (2, n)).type.shape == (4, 3, 2, 5)
+        assert pst.ordered_iid("x", n, pm.HalfNormal.dist()).type.shape == (5,)
+        assert pst.orthogonal_dense("D", n, 2, size=data.shape[0]).eval().shape == (7, 5, 2)
+        with pytest.raises(TypeError, match="shape must be an integer known at declaration"):
+            pst.low_rank("V", (pm.Poisson("count", 3), 3), rank=2)

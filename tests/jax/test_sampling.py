@@ -43,16 +43,20 @@ def test_bad_arguments_are_named():
     with pm.Model():
         pst.UnitVector("u", n=3)
         for given, message in [
-            ({"algorithm": "gibbs"}, "algorithm='gibbs'"),
-            ({"drift": "qr"}, "drift='qr'"),
-            ({"chain_method": "parallel"}, "chain_method='parallel'"),
-            ({"target_accept": 1.5}, "target_accept=1.5"),
-            ({"draws": 0}, "draws=0"),
+            ({"algorithm": "gibbs"}, "algorithm must be one of .* 'gibbs'"),
+            ({"drift": "qr"}, "drift must be one of .* 'qr'"),
+            ({"chain_method": "parallel"}, "chain_method must be one of .* 'parallel'"),
+            ({"target_accept": 1.5}, "target_accept must be between 0 and 1, got 1.5"),
+            ({"draws": 0}, "draws must be at least 1, got 0"),
             ({"superchains": 5, "chains": 8}, "superchains=5"),
-            ({"var_names": ["w"]}, "w"),
+            ({"var_names": ["w"]}, r"var_names has \['w'\]"),
+            ({"random_seed": -1}, "random_seed"),
+            ({"initvals": {"no_such": 1.0}}, "initvals has"),
+            ({"progressbar": 3}, "progressbar must be True or False"),
+            ({"superchains": 2.5, "chains": 8}, "superchains must be an integer"),
             ({"idata_kwargs": {"group": 1}, "draws": 2, "tune": 0, "chains": 8}, "group"),
         ]:
-            with pytest.raises(ValueError, match=message):
+            with pytest.raises((TypeError, ValueError), match=message):
                 pst.jax.sample(**{"progressbar": False, "compute_convergence_checks": False, **given})
 
 

@@ -1,5 +1,8 @@
 """pst.sample: callbacks, progress, interrupts and errors."""
 
+import threading
+import time
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -124,6 +127,26 @@ def test_a_chain_that_fails_later(model, monkeypatch, reference):
     assert sorted(result.chain.values) == [0, 1]  # two whole chains hold more than three short ones
     for number, values in zip(result.chain.values, result.values, strict=True):
         np.testing.assert_array_equal(values, groups(reference)["posterior"]["Q"].sel(chain=number).values)
+
+
+def test_a_limit_on_threads(model, monkeypatch):
+    """An error at once: the chains in the threads that could be started do not run to their end before it."""
+    start, started, made = threading.Thread.start, [], []
+
+    def limited(self):
+        started.append(self)
+        if len(started) > 1:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    advance = _threads.ChainRun.advance
+    monkeypatch.setattr(
+        _threads.ChainRun, "advance", lambda self, *a: (time.sleep(0.5), advance(self, *a), made.append(self.done))
+    )
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="can't start new thread: use fewer cores"):
+        by_us(model)
+    assert made and not any(made)
 
 
 def test_start_without_density():

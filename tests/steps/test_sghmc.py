@@ -295,5 +295,5 @@ def test_cycles_of_step_size_and_temperature():
 
 @pytest.mark.parametrize("temperature", [-1.0, np.inf, np.nan])
 def test_bad_temperature(temperature, minibatch_model):
-    with pytest.raises(ValueError, match="temperature must be finite and not negative, got temperature="):
+    with pytest.raises(ValueError, match="temperature must be finite"):
         pst.OrthogonalSGHMC(model=minibatch_model, step_size=0.1, temperature=temperature)
