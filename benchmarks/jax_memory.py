@@ -41,7 +41,7 @@ def write_page(page: Path) -> None:
     """Put a table of the record into a page."""
     row = json.loads(RESULTS.read_text())
     parts = [f"{row[part] / 1e9:.2f}" for part in ("posterior", "statistics", "libraries", "peak")]
-    head = ("chains x draws", "posterior", "statistics", "libraries", "peak, in GB")
+    head = ("chains x draws", "posterior", "statistics", "libraries", "peak")
     replace_table(page, RESULTS.name, head, [[f"{row['chains']} x {row['draws']}", *parts]])
 
 
