@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import logging
+import sys
 import warnings
 from typing import Any
 
@@ -35,6 +37,8 @@ class Store:
 
     def add(self, first: int, values: list[Any], stats: dict[str, Any]) -> None:
         """Write the draws of a chunk; surplus draws of the last chunk are dropped."""
+        if not self.filled:
+            release_memory()  # before the arrays are allocated
         count = min(self.draws - first, len(stats["lp"]))
         for group, chunk in ((self.posterior, dict(zip(self.names, values, strict=True))), (self.stats, stats)):
             for name, value in chunk.items():
@@ -52,6 +56,13 @@ class Store:
             f"step {self.step_size:.3g}, length {self.length:.3g}, {steps.mean():.1f} gradients, "
             f"{diverging} divergences, R-hat {rhat(lp):.3f}"
         )
+
+
+def release_memory() -> None:
+    """Return freed memory to the system. After a compilation glibc would keep several hundred MB."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def rhat(values: np.ndarray) -> float:

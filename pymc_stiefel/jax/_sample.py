@@ -342,6 +342,7 @@ class _Run:
             accepted += float(np.sum(np.asarray(flipped)[numbers >= tune - tune // 2]))
             report(len(numbers), lambda carry=carry, count=diverging[-1]: self._tuning_text(carry, count))
         states, tuning, masses, _ = carry
+        self._tune_chunk.clear_cache()  # tens of MB
         if tune > 1:
             self.flips = self.flips and LEAST_FLIPS < accepted / (self.chains * (tune // 2)) < MOST_FLIPS
         return states, jax.jit(self.algorithm.final)(tuning), masses

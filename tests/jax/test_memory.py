@@ -11,23 +11,22 @@ pytest.importorskip("jax")
 pytest.importorskip("blackjax")
 
 PROGRAM = """
-import resource, numpy as np, pymc as pm, pymc_stiefel as pst
+import resource, pymc as pm, pymc_stiefel as pst
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-def run(draws):
-    with pm.Model():
-        X = pst.StiefelUniform("X", n=30, p=3)
-        pm.Potential("tilt", X[0, 0])
-        return pst.jax.sample(draws, tune=20, chains=1024, random_seed=1, progressbar=False)
-run(20)
-before = peak()
-idata = run(600)
-print(peak() - before, sum(idata[g].nbytes for g in ("posterior", "sample_stats")))
+sample = pst.jax.sample
+libraries = peak()
+with pm.Model():
+    X = pst.StiefelUniform("X", n=30, p=3)
+    pm.Potential("tilt", X[0, 0])
+    idata = sample(600, tune=20, chains=1024, random_seed=1, progressbar=False)
+print(peak() - libraries, sum(idata[g].nbytes for g in ("posterior", "sample_stats")))
 """
 
 
 @pytest.mark.integration
 def test_a_run_needs_little_more_memory_than_its_draws():
+    """Neither copies of the draws nor what the compiler has freed are kept."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, check=True)
     used, size = map(int, done.stdout.split())
     assert size > 4e8
-    assert used < 1.25 * size
+    assert used < size + 2.5e8

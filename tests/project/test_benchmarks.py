@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import jax_chains
+from benchmarks import jax_chains, jax_memory
 from benchmarks.__main__ import Journal, better_expansion, main
 from benchmarks.agreement import verdicts
 from benchmarks.constrained import Mici, constraint, jacobian
@@ -80,6 +80,18 @@ def test_the_table_of_chains_on_jax_replaces_only_what_is_between_its_marks(tmp_
         assert text.startswith("before\n\n") and text.endswith(f"\n\nafter\n{other}\n") and "old" not in text
         assert text.count("| a | chees | 512 | 0.250 | 1000 | 4.50 | 7 s, 0.5 s |") == 1
         assert text.count("| a | StiefelNUTS | 512 | 0.250 | 1000 | 4.50 |  |") == 1
+
+
+def test_the_table_of_memory_is_in_gigabytes(tmp_path, monkeypatch):
+    record, page = tmp_path / "jax_memory.json", tmp_path / "page.md"
+    bytes_ = {"posterior": 3_080_000_000, "statistics": 114_000_000, "libraries": 444_000_000, "peak": 3_816_000_000}
+    record.write_text(json.dumps({"chains": 4096, "draws": 1000} | bytes_))
+    page.write_text("before\n<!-- figures of benchmarks/jax_memory.json -->\nold\n<!-- end of figures -->\nafter\n")
+    monkeypatch.setattr(jax_memory, "RESULTS", record)
+    jax_memory.write_page(page)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "| 4096 x 1000 | 3.08 | 0.11 | 0.44 | 3.82 |" in text
 
 
 def test_jacobian_of_the_constraint():
