@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +24,7 @@ from pymc_stiefel.jax._algorithms import ALGORITHMS, flip, reflect, repaired
 from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
 from pymc_stiefel.jax._integrator import draw_noise
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
+from pymc_stiefel.jax._progress import progress
 from pymc_stiefel.jax._results import Store, convergence_warnings, to_inference_data
 
 __all__ = ["Sampler", "sample"]
@@ -198,7 +198,7 @@ class Sampler:
         run = _Run(self, density, variables, chains)
         key = jax.random.key(int(rng.integers(2**31)))
         start = time.perf_counter()
-        with _progress(progressbar, tune + draws, chains) as report:
+        with progress(progressbar, tune + draws, chains) as report:
             states, tuned, masses = run.tune(states, jax.random.fold_in(key, 0), tune, report)
             tuning_time = time.perf_counter() - start
             store = run.draw(states, jax.random.fold_in(key, 1), draws, tuned, masses, names, report)
@@ -385,17 +385,3 @@ class _Run:
             done = min(chunk, draws - first)
             report(done, store.describe)
         return store
-
-
-@contextmanager
-def _progress(show: bool, total: int, chains: int) -> Iterator[Callable[..., Any]]:
-    """A function ``report(draws, describe)`` that moves a progress bar. Without a bar, no text is computed."""
-    if not show:
-        yield lambda done, describe: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = [TextColumn(f"{chains} chains"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()]
-    with Progress(*columns, TextColumn("{task.description}")) as bar:
-        task = bar.add_task("compiling", total=total)
-        yield lambda done, describe: bar.update(task, advance=done, description=describe())

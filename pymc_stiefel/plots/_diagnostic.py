@@ -241,16 +241,17 @@ def plot_energy(data: Any, *, group: str = "sample_stats", ax: Any = None) -> Fi
     stats = stats[["energy"]].assign_coords({dim: np.arange(stats.sizes[dim]) for dim in ("chain", "draw")})
     if ax is not None and not hasattr(ax, "fill_between"):
         raise TypeError(f"ax must be Axes of Matplotlib, got {check.shown(ax)}")
+    draw: Any = az.plot_energy  # its arguments depend on the version
     if az.__version__.startswith("0."):
         with warnings.catch_warnings():  # ArviZ 0.23 uses functions that Matplotlib 3.11 deprecates
             warnings.simplefilter("ignore", DeprecationWarning)
-            axes = az.plot_energy(az.InferenceData(sample_stats=stats), ax=ax, fill_color=PALETTE[:2])
+            axes = draw(az.InferenceData(sample_stats=stats), ax=ax, fill_color=PALETTE[:2])
         axes.set(**ENERGY_LABELS)
         return axes.figure
     if ax is not None:
         raise ValueError(f"ax must be None, since ArviZ {az.__version__} makes a figure of its own, got {ax!r}")
     tree = xr.DataTree.from_dict({"/sample_stats": stats})
-    plot = az.plot_energy(tree, backend="matplotlib", color=list(PALETTE))
+    plot = draw(tree, backend="matplotlib", color=list(PALETTE))
     figure = plot.viz["figure"].item()
     figure.set_size_inches(9, 2.8)  # ArviZ's own figure is so wide that its labels are too small on a page
     figure.axes[0].set(title="", xlabel="E-BFMI", ylabel="chain", yticks=range(stats.sizes["chain"]))
