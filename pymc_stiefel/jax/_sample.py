@@ -274,7 +274,7 @@ class _Run:
         self.density, self.variables, self.chains = density, variables, chains
         self.flips = bool(density.flipped)
         self.algorithm = ALGORITHMS[sampler.algorithm](density, self.drift, sampler.target_accept)
-        self._tune_chunk = jax.jit(self._tuning)
+        self._tune_chunk: Any = jax.jit(self._tuning)
         self._draw_chunk = jax.jit(self._drawing)
         self.compile_time = 0.0
 
