@@ -190,9 +190,7 @@ def point_of(model: pm.Model, initial_point: Any) -> dict[str, Any]:
     _checks.mapping("initial_point", initial_point)
     for value in model.value_vars:
         if value.name not in initial_point:
-            raise ValueError(
-                f"initial_point lacks {value.name}, got {sorted(initial_point)}; see model.initial_point()"
-            )
+            raise ValueError(f"initial_point must have {value.name}, got {sorted(initial_point)}")
         shape = np.shape(initial_point[value.name])
         if len(shape) != value.ndim or any(
             known not in (None, given) for known, given in zip(value.type.shape, shape, strict=True)

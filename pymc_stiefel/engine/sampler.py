@@ -31,7 +31,7 @@ from pymc_stiefel.engine.reflection import Flips, make_flips
 from pymc_stiefel.engine.statistics import STATISTICS
 from pymc_stiefel.engine.trajectory import make_workspace
 
-EARLY_DRAWS, EARLY_TREEDEPTH = 120, 4
+EARLY_DRAWS, EARLY_TREEDEPTH = 80, 6
 """Number of tuning draws with a smaller tree depth, and that depth: long trajectories pay only with fitting masses."""
 
 _DENSITY = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.initial_point import convert_str_to_rv_dict
 from pymc.logprob.utils import local_check_parameter_to_ninf_switch, replace_rvs_by_values
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
@@ -25,7 +26,7 @@ from pymc_stiefel.compile._density import _log_density, _refuse_random, manifold
 from pymc_stiefel.compile._ordered_log import has_log_gaps, in_widths, to_widths
 from pymc_stiefel.jax._manifolds import Position
 
-__all__ = ["JaxDensity", "jax_function", "refuse_discrete"]
+__all__ = ["JaxDensity", "jax_function", "jittered", "refuse_discrete"]
 
 _CHECKS = in2out(local_check_parameter_to_ninf_switch)
 
@@ -59,6 +60,13 @@ def refuse_discrete(model: pm.Model) -> None:
             f"pst.jax.sample needs a log density that is differentiable in every variable, and {names} is discrete. "
             "Marginalise it, or use pm.sample, which combines StiefelNUTS with a step method for discrete variables."
         )
+
+
+def jittered(model: pm.Model, initvals: Any) -> set[Variable]:
+    """Variables whose start is jittered: those without a start in ``initvals``."""
+    points = [initvals] if isinstance(initvals, dict) else initvals or []
+    given = {variable for point in points for variable in convert_str_to_rv_dict(model, point or {})}
+    return set(model.free_RVs) - given
 
 
 class JaxDensity:

@@ -21,7 +21,7 @@ from pymc_stiefel._compat import model_of
 from pymc_stiefel.analysis import nested_rhat
 from pymc_stiefel.jax import _adaptation as adaptation
 from pymc_stiefel.jax._algorithms import ALGORITHMS, flip, reflect, repaired
-from pymc_stiefel.jax._density import JaxDensity, refuse_discrete
+from pymc_stiefel.jax._density import JaxDensity, jittered, refuse_discrete
 from pymc_stiefel.jax._integrator import draw_noise
 from pymc_stiefel.jax._manifolds import choose_drift, orthogonality_error
 from pymc_stiefel.jax._progress import progress
@@ -76,7 +76,7 @@ def sample(
     random_seed : int, sequence, Generator or None
         The same seed gives the same draws on the same devices.
     initvals : dict or sequence of dict, optional
-        Starting values, as for ``pm.sample``.
+        Starting values, as for ``pm.sample``, used without jitter.
     model : pymc.Model, optional
         Default: the model in context.
     var_names : sequence of str, optional
@@ -244,7 +244,7 @@ def _starts(model: pm.Model, initvals: Any, count: int, rng: np.random.Generator
     refuse_discrete(model)
     _checks.starts("initvals", initvals, count, [v.name for v in (*model.free_RVs, *model.value_vars)])
     functions = make_initial_point_fns_per_chain(
-        model=model, overrides=initvals, jitter_rvs=set(model.free_RVs), chains=count
+        model=model, overrides=initvals, jitter_rvs=jittered(model, initvals), chains=count
     )
     points = [function(int(rng.integers(2**30))) for function in functions]
     density = JaxDensity(model, points[0])
@@ -275,7 +275,7 @@ class _Run:
         self.density, self.variables, self.chains = density, variables, chains
         self.flips = bool(density.flipped)
         self.algorithm = ALGORITHMS[sampler.algorithm](density, self.drift, sampler.target_accept)
-        self._tune_chunk: Any = jax.jit(self._tuning)  # its clear_cache is not in the type
+        self._tune_chunk: Any = jax.jit(self._tuning)
         self._draw_chunk = jax.jit(self._drawing)
         self.compile_time = 0.0
 

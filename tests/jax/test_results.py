@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from pymc.stats import rhat as reference
 
+pytest.importorskip("jax")
+pytest.importorskip("blackjax")
+
 from pymc_stiefel.jax._results import Store, rhat
 
 

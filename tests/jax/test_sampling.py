@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 pytest.importorskip("blackjax")
 
 import pymc_stiefel as pst  # noqa: E402
-from pymc_stiefel.jax import _integrator  # noqa: E402
+from pymc_stiefel.jax import _integrator, _sample  # noqa: E402
 from pymc_stiefel.jax._density import JaxDensity  # noqa: E402
 from pymc_stiefel.normalizers import log_hyp0f1  # noqa: E402
 
@@ -84,6 +84,20 @@ def test_the_package_does_not_import_jax_and_leaves_flags_alone():
         hidden = f"import sys; sys.modules['{missing}'] = None; import pymc_stiefel as pst; {used}"
         failed = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
         assert f"needs {missing}: pip install 'pymc-stiefel[jax]'" in failed.stderr
+
+
+def test_starts_of_the_user_are_not_jittered():
+    with pm.Model() as model:
+        pst.StiefelUniform("X", n=4, p=2)
+        pm.HalfNormal("scale", 1.0)
+        pm.Normal("z")
+    X = pst.geometry.polar(np.random.default_rng(1).normal(size=(4, 2)))
+    given = {"X": X, "scale_log__": np.log(0.7)}
+    for initvals in (given, [given, given, None]):
+        starts = _sample._starts(model, initvals, 3, np.random.default_rng(1))[1].position
+        np.testing.assert_allclose(starts.X[0][:2], [X, X], atol=1e-12)
+        np.testing.assert_allclose(starts.z[:2, 0], np.log(0.7))
+        assert len(set(np.asarray(starts.z[:, 1]))) == 3
 
 
 # ---------------------------------------------------------------- draws
