@@ -96,7 +96,7 @@ def test_rows_are_learnt_where_they_differ(allowed):
     n, W = 12, np.concatenate([[0.0, 0.0], np.geomspace(50, 5e4, 10)])
     density, start = kernels.row_target(n, W), np.eye(n)[0]
     draws, stats, sampler = kernels.run_chain(
-        density, make_layout([(n, 1)], 0), start, 3000, np.random.default_rng(2), tune=400, drift="splitting",
+        density, make_layout([(n, 1)], 0), start, 9000, np.random.default_rng(2), tune=400, drift="splitting",
         stages=TWO_STAGE, adapt_rows=allowed,
     )  # fmt: skip
     assert bool(sampler.chain.coordinates.factors) == allowed
@@ -111,8 +111,8 @@ def test_rows_are_learnt_where_they_differ(allowed):
     log_weight = -0.5 * (x**2 * W).sum(1) + n / 2 * np.log(quadratic)
     weight = np.exp(log_weight - log_weight.max())
     exact = weight @ (x**2 * np.maximum(W, 1.0)) / weight.sum()
-    batches = scaled.reshape(30, 100, n).mean(1)
-    z = (scaled.mean(0) - exact) / (batches.std(0, ddof=1) / np.sqrt(30))
+    batches = scaled.reshape(60, 150, n).mean(1)
+    z = (scaled.mean(0) - exact) / (batches.std(0, ddof=1) / np.sqrt(60))
     assert np.abs(z).max() < 4.5
 
 
