@@ -2,9 +2,10 @@
 
 The fourth experiment of the paper, in JAX. Every kernel, as a matrix of filters by their inputs, is orthogonal, and
 only the last layer is free. ``python examples/orthogonal_vgg.py --data cifar-10-batches-bin --state run --width 0.25``
-has a quarter of the channels; ``--width 1`` is the paper's network, for an accelerator; ``--weights ordinary`` learns
-the same network with free kernels. The same command continues from the checkpoints in ``--state``. The last 5000
-training images are the validation set. Without ``--data`` the images are noise, for timing a step. Needs
+has a quarter of the channels; ``--width 1`` is the paper's network of 14.7 million parameters, for an accelerator (on
+two CPU cores, the first ten steps took 20 seconds of CPU time each, and 3.5 GB); ``--weights ordinary`` learns the same
+network with free kernels. The same command continues from the checkpoints in ``--state``. The last 5000 training images
+are the validation set. Without ``--data`` the images are noise, for timing a step. Needs
 ``pip install "pymc-stiefel[jax]"``.
 """
 
