@@ -113,7 +113,7 @@ def splitting(x, a, b, t, c, w, scratch, blas):
 
 @inner
 def split_flows(x, a, b, t, c, w, scratch, blas):
-    """The same with the columns themselves."""
+    """The flows themselves, acting on columns or on their coefficients."""
     p, n = x.shape
     if p == 1:
         rotate_column(x, a, b, 0, t * c[0])
